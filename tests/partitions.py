@@ -10,7 +10,8 @@ from tilelang.analysis import analyze
 from tilelang.errors import TileError
 from tilelang.ir import KernelIR
 from tilelang.reference import evaluate
-from tilelang.transforms.partition import Factor, factors, local, wholes
+from tilelang.transforms.local import local, wholes
+from tilelang.transforms.partition import Factor, factors
 
 Arrays = Mapping[str, np.ndarray]
 COUNTS = (2, 3, 4)
@@ -20,7 +21,7 @@ def divided(ir: KernelIR, arrays: Arrays) -> Iterator[str]:
     """Every factor that may be split, into all of its divisors up to 4: what is not the whole."""
     whole = evaluate(ir, arrays)
     for factor in factors(ir, analyze(ir)):
-        counts = [n for n in COUNTS if factor.kind and factor.size and factor.size % n == 0]
+        counts = [n for n in COUNTS if factor.kind and factor.size and factor.splits(n)]
         for count in counts:
             try:
                 each = [_device(ir, factor, count, part, arrays) for part in range(count)]
@@ -48,7 +49,7 @@ def _device(
     for name, array in arrays.items():
         for dim in range(array.ndim):
             if (name, dim) in factor.dims:
-                array = array.take(np.arange(own) + part * own, dim)
+                array = np.split(array, count, dim)[part]
             if (name, dim) in factor.edges:
                 array = array.take(np.arange(own + 1) + part * own, dim)
         for twin in (t for t, of in wholes(ir, [factor]).items() if of == name):

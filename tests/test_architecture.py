@@ -154,7 +154,7 @@ BUDGET = {
     "passes": 1600,  # separate_parts; turn_late; separate_joins; authors' names; drop_detached
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
     # softmax.py: totals that are kept from zero; what is compared is computed again
-    "transforms": 4900,  # detached gauges; whole offsets of parts; residuals; sizes of factors
+    "transforms": 4915,  # detached gauges; whole offsets; the largest of one; residuals; factors
     # rules that stood in both back ends; which field of a config was meant; how many tiles
     "schedule": 840,  # which ranges memory holds; rules and values of refusals; numbers of tiles
     # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools;
@@ -173,7 +173,7 @@ BUDGET = {
     # Hessians refused; ranges that are proved to be apart; what is said of derived backwards
     # and of what goes by the block
     # what decorators, options and gradients of users are not; numbers of tiles as positions
-    "runtime": 7_320,  # offsets past a bucket; rules.py: how many tiles a plan chose; FSDP
+    "runtime": 7_360,  # offsets past a bucket; rules.py; FSDP; XLA's rule of shared heads; carets
     "aot": 1570,  # a worker that stays for JAX; tensor memory of sm_100; transfers beside kernels
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
     "autotune": 2710,  # what waits for transfers of XLA; what cannot be tuned

@@ -101,3 +101,19 @@ def test_a_campaign_says_what_it_had(capsys, monkeypatch):
     monkeypatch.setattr(gradients, "drawn", lambda seed: (replace(HELD), ("detached",)))
     assert gradients.campaign([1]) == 0
     assert "of training code: {'detached': 1}" in capsys.readouterr().out
+
+
+def test_infinite_numbers_are_no_fractions_and_no_integers():
+    """The program of this seed has scores that are masked by -inf among whole numbers."""
+    program, _ = drawn(990390)
+    assert program.outputs and all(t.dtype == "float32" for t in program.outputs)
+
+
+def test_what_every_turn_meets_again_is_not_compared():
+    """XLA rounded a product in the loop otherwise than beside it: no element was the largest."""
+    assert try_gradient(drawn(990207)[0], [990207000, 990207001]) == OK
+
+
+def test_positions_that_jump_on_both_sides_have_no_difference():
+    """The positions of several largest elements change within one step in either direction."""
+    assert try_gradient(drawn(990488)[0], [990488000, 990488001]) == OK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -23,7 +24,7 @@ from tilelang.runtime import (
     torch_batching,
 )
 from tilelang.runtime.lowering import proved
-from tilelang.transforms import batch, multiples, partition
+from tilelang.transforms import batch, local, multiples, partition
 
 _prepare, _rows = jax_programs.prepare, buckets.ragged_rows
 _rule_of, _sharded = auto_axes.rule_of, sharding._sharded
@@ -155,7 +156,7 @@ MUTATIONS = (
         _parts("grouped_gemm"),
     ),
     Mutation(
-        "offsets are read as numbers and clipped", partition, "_with_wholes",
+        "offsets are read as numbers and clipped", local, "_with_wholes",
         lambda made, twins: made, _counted,
     ),
     Mutation(
@@ -167,7 +168,7 @@ MUTATIONS = (
         lambda: test_multiples.test_factors("an infinite product"),
     ),
     Mutation(
-        "devices run the whole axis", partition, "_shorter", lambda axis, size: axis,
+        "devices run the whole axis", local, "_shorter", lambda axis, size: axis,
         test_partition.test_the_kernel_of_one_device,
     ),
     Mutation(
@@ -221,6 +222,15 @@ MUTATIONS = (
             chosen.stages.ir, proved(chosen.stages.ir), operands, chosen, *rest
         ),
         test_buckets.test_offsets_are_those_of_the_rows_that_there_are,
+    ),
+    Mutation(
+        "positions that share a place are torn apart", partition.Factor, "splits",
+        lambda self, parts: self.size % parts == 0,
+        test_partition.test_positions_that_share_a_place_stay_together,
+    ),
+    Mutation(
+        "the smallest share is that of all", math, "lcm", min,
+        test_partition.test_several_shares_stay_together,
     ),
     Mutation(
         "g + 1 is a position of its own", partition, "_next", lambda entry: None,

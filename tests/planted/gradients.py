@@ -249,7 +249,15 @@ MUTATIONS = (
     ),
     _bug(
         "an element shares with itself, met again by a loop", adjoints, "_differs",
-        lambda *given: True, test_ranges.test_the_largest_of_one_element,
+        lambda *given: True, test_ranges.test_the_largest_of_one_element_that_may_not_be_met,
+    ),
+    _bug(
+        "the largest of one element is that also where no loop meets it", graph.Graph, "_runs",
+        lambda *given: True, test_ranges.test_the_largest_of_one_element_that_may_not_be_met,
+    ),
+    _bug(
+        "what every turn meets again is compared", graph.Graph, "_runs",
+        lambda *given: False, test_ranges.test_the_largest_of_one_element,
     ),
     _bug(
         "parentheses are left out", _Printer, "wrapped",

@@ -32,8 +32,10 @@ from jax.sharding import PartitionSpec as P
 import tilelang as tile
 from examples.dense.matmul import matmul
 from examples.jagged.grouped_gemm import grouped_gemm
+from examples.jagged.grouped_query_attention import grouped_query_attention
 from examples.jagged.jagged_mean import jagged_mean
 from examples.jagged.jagged_sum import jagged_sum
+from examples.jagged.varlen_attention import varlen_attention
 
 try:  # spelled in torch
     from examples.dense.batched_matmul import batched_matmul
@@ -55,6 +57,8 @@ def normal(*shape):
 X, W = normal(100, 32), normal(4, 32, 32)
 GEMM = (X, W, OFFSETS)
 HEADS = tuple(normal(2, 4, 64, 32) for _ in range(3))
+SHARED = (normal(8, 96, 32), normal(4, 96, 32), normal(4, 96, 32), OFFSETS)
+VARLEN = (normal(96, 8, 32), normal(96, 2, 32), normal(96, 2, 32), OFFSETS)
 ONE, TWO = {"d": 4}, {"a": 2, "b": 2}
 
 
@@ -82,6 +86,9 @@ CASES = {
     "heads": (flash_attention, HEADS, ONE, (P(None, "d"),) * 3),
     "sequences and queries": (flash_attention, HEADS, TWO, (P("a", None, "b"), P(), P("a"))),
     "results of groups": (jagged_sum, (X, OFFSETS), ONE, (P(None, "d"), P())),
+    "heads that share keys": (grouped_query_attention, SHARED, ONE, (P("d"), P("d"), P("d"), P())),
+    "keys that heads share": (varlen_attention, VARLEN, TWO, (P(), P(None, "a"), P(), P())),
+    "heads of one key": (varlen_attention, VARLEN, ONE, (P(None, "d"), P(), P(), P())),
     "a sum of rows": (jagged_sum, (X, OFFSETS), ONE, (P("d"), P())),
     "a mean of rows": (jagged_mean, (X, OFFSETS), ONE, (P("d"), P())),
     "keys": (flash_attention, HEADS, ONE, (P(), P(None, None, "d"), P())),

@@ -11,6 +11,7 @@ from jax.sharding import AxisType, PartitionSpec
 import tilelang as tile
 from examples.dense.flash_attention import flash_attention
 from examples.jagged.grouped_gemm import grouped_gemm
+from examples.jagged.grouped_query_attention import grouped_query_attention
 from tests.derivatives import parsed
 from tilelang.errors import CallError
 from tilelang.runtime import auto_axes
@@ -57,6 +58,9 @@ def test_what_no_loop_runs_along_is_refused():
     assert str(caught.value) == (
         "dimension 0 of offsets is sharded over mesh axis 'a', which kernel grouped_gemm cannot be "
         "split over: offsets are needed as a whole\n"
+        f'  File "{grouped_gemm.__wrapped__.__code__.co_filename}", line 37\n'
+        "    for g in hl.grid(G):\n"
+        "    ^^^^^^^^^^^^^^^^^^^\n"
         "  hint: replicate it, jax.lax.with_sharding_constraint(offsets, PartitionSpec()), or call "
         "the kernel inside jax.shard_map, which gives it one shard at a time"
     )
@@ -85,6 +89,16 @@ def test_dimensions_that_are_not_split_have_names_of_their_own():
     (out,) = found.result_mappings
     assert q[2] == out[2] and q[:2] == k[:2] == v[:2] == out[:2]
     assert k[2] != v[2] and len({q[3], k[3], v[3], out[3]}) == 4
+
+
+def test_the_rule_of_heads_that_share_keys():
+    """A shard of keys is one of the heads that share them, and no head alone is a shard."""
+    q, k = np.zeros((8, 40, 16), np.float32), np.zeros((4, 40, 16), np.float32)
+    found = rule(grouped_query_attention, (q, k, k, GEMM[2]), ("q", "k", "v", "offsets"))
+    q, k, v, _ = found.operand_mappings
+    (out,) = found.result_mappings
+    assert k[0] == v[0] and q[0] == out[0] == (k[0], *found.need_replication_factors)
+    assert list(found.factor_sizes.values()) == [2]
 
 
 def test_gradients_of_what_shards_share_are_added_up():

@@ -19,7 +19,8 @@ from tests.transforms.batches import elements, tensors
 from tilelang.analysis import analyze
 from tilelang.ir.verify import verify
 from tilelang.reference import evaluate
-from tilelang.transforms.partition import factors, local
+from tilelang.transforms.local import local
+from tilelang.transforms.partition import factors
 
 GEMM = (((8, 6), "bfloat16"), ((2, 6, 4), "bfloat16"), ((3,), "int32"))
 
@@ -136,6 +137,42 @@ def undefined_mean(x, offsets):
     return y
 
 
+def shared(q, k, offsets):
+    """Heads of q in threes and in pairs; by a name and without one."""
+    y = hl.zeros(q.shape, dtype=hl.float32)
+    for h in hl.grid(q.shape[0]):
+        pair = h // 2
+        for g in hl.grid(offsets.shape[0] - 1):
+            for t in hl.tile(offsets[g], offsets[g + 1], max_extent=q.shape[1]):
+                y[h, t] = q[h, t] * k[pair, t] + k[h // 2, t].sum(0)
+    return y
+
+
+def unevenly_shared(q, k):
+    """A place for six positions of four, and the last one of k for nobody."""
+    y = hl.zeros(q.shape, dtype=hl.float32)
+    for h in hl.grid(q.shape[0]):
+        for t in hl.tile(q.shape[1]):
+            y[h, t] = q[h, t] * k[h // 3, t]
+    return y
+
+
+def counted_pairs(q, k):
+    y = hl.zeros(q.shape, dtype=hl.float32)
+    for h in hl.grid(q.shape[0]):
+        for t in hl.tile(q.shape[1]):
+            y[h, t] = q[h, t] * k[h // 2, t] + h // 2
+    return y
+
+
+def in_threes_and_pairs(q, k, v):
+    y = hl.zeros(q.shape, dtype=hl.float32)
+    for h in hl.grid(q.shape[0]):
+        for t in hl.tile(q.shape[1]):
+            y[h, t] = q[h, t] * k[h // 2, t] + v[h // 3, t]
+    return y
+
+
 F = "float32"
 OBSTACLES = {
     "a whole row": (
@@ -143,6 +180,14 @@ OBSTACLES = {
     ),
     "positions": (numbered, (((8,), F),), {"tm": "positions of tm are computed with"}),
     "a shift": (shifted, (((8,), F),), {"tm": "positions of tm are computed with"}),
+    "positions of a pair": (
+        counted_pairs, (((8, 5), F), ((4, 5), F)), {"h": "positions of h are computed with"},
+    ),
+    "uneven shares": (
+        unevenly_shared, (((8, 5), F), ((4, 5), F)), {
+            "h": "they index dimensions of different lengths",
+        },
+    ),
     "lengths": (
         lengths, (((8,), F), ((3,), "int32")), {
             "g": "no dimension is indexed along them",
@@ -211,3 +256,40 @@ def test_the_parts_of_gradients(subject):
         assert list(divided(kernel, given)) == []
         kinds |= {f.kind for f in factors(kernel, analyze(kernel))}
     assert kinds & {"rows", "sum", "parallel"}
+
+
+LAYOUTS = ([0, 3, 3, 8, 9], [0, 0, 0, 0, 0], [9, 9, 9, 9, 9], [0, 1, 2, 3, 4], [2, 2, 9, 9, 9])
+
+
+def test_positions_that_share_a_place_stay_together():
+    """Of heads that share keys, a device has all."""
+    ir = parsed(shared, ((12, 9), F), ((6, 9), F), ((5,), "int32"))
+    heads = found(ir)["h"]
+    assert heads.kind == "parallel" and heads.dims == {("q", 0), ("k", 0), ("y", 0)}
+    assert [n for n in range(1, 13) if heads.splits(n)] == [1, 2, 3, 6]
+    part = verify(local(ir, {heads: 3}))
+    assert {t.name: t.shape[0] for t in part.tensors} == {"q": 4, "k": 2, "offsets": 5, "y": 4}
+    rng = np.random.default_rng(0)
+    q, k = (rng.standard_normal((n, 9)).astype(np.float32) for n in (12, 6))
+    for offsets in LAYOUTS:
+        assert list(divided(ir, {"q": q, "k": k, "offsets": np.int32(offsets)})) == []
+
+
+def test_several_shares_stay_together():
+    ir = parsed(in_threes_and_pairs, ((12, 5), F), ((6, 5), F), ((4, 5), F))
+    heads = found(ir)["h"]
+    assert [n for n in range(1, 13) if heads.splits(n)] == [1, 2]
+    rng = np.random.default_rng(0)
+    sizes = {"q": 12, "k": 6, "v": 4}
+    given = {name: rng.standard_normal((n, 5)).astype(np.float32) for name, n in sizes.items()}
+    assert list(divided(ir, given)) == []
+
+
+@pytest.mark.parametrize("name", ["grouped_query_attention", "varlen_attention", "paged_attention"])
+def test_heads_that_share_keys_are_split(name):
+    subject = next(s for s in SUBJECTS if s.name == name)
+    arguments = (*next(elements(subject))[0], *subject.static)
+    ir = subject.kernel.lower(*arguments, target="cpu").ir
+    heads = found(ir)["h"]
+    assert heads.kind == "parallel" and heads.splits(2) and not heads.splits(4)
+    test_the_parts_of_every_example(subject)

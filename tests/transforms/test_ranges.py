@@ -10,6 +10,7 @@ import numpy as np
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.derivatives import derived, gradients, named
 from tests.transforms.test_residuals import _agrees
 
 LOWEST = -1e30
@@ -108,3 +109,28 @@ def test_the_largest_of_one_element():
         return (jnp.maximum(0, x + w) + most,)
 
     _agrees(again, function, (x, w))
+    text = tile.kernel(again.__wrapped__).grad_source(x, w)
+    assert text.count("hl.maximum(") == 1, text  # of x[t] * i alone
+
+
+@tile.kernel
+def again_by_rows(x, z, offsets):
+    """The largest of z[g] and x[g], which is met once for every row of g: there may be none."""
+    G, D = x.shape
+    y = hl.zeros([G, D], dtype=hl.float32)
+    for g in hl.grid(G):
+        acc = z[g, :]
+        for _ in hl.grid(offsets[g], offsets[g + 1], max_extent=8):
+            acc = hl.maximum(acc, x[g, :])
+        y[g, :] = acc
+    return y
+
+
+def test_the_largest_of_one_element_that_may_not_be_met():
+    x, z = np.random.default_rng(0).standard_normal((2, 4, 8), np.float32)
+    offsets = np.array([0, 3, 3, 4, 9], np.int32)
+    ir, made = derived(again_by_rows, (x, z, offsets))
+    found = gradients(made, named(ir, (x, z, offsets)), [np.ones_like(x)], 4)
+    met = (np.diff(offsets) > 0)[:, None] & (x > z)
+    np.testing.assert_array_equal(found["x"], met)
+    np.testing.assert_array_equal(found["z"], ~met)

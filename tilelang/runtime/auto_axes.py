@@ -6,11 +6,16 @@ part that an explicit mesh would run, by the same factors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
-from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule, custom_partitioning
+from jax.experimental.custom_partitioning import (
+    ArrayMapping,
+    CompoundFactor,
+    SdyShardingRule,
+    custom_partitioning,
+)
 from jax.sharding import NamedSharding
 
 from ..analysis.facts import Facts
@@ -63,17 +68,43 @@ def rule_of(
     """Dimensions that are split together have one name; all others have one of their own.
 
     What no results have is summed over, and arrives as it is sharded: the split says no to it, if
-    it cannot be added up.
+    it cannot be added up.  Of positions that stay together a name stands for all.
     """
-    known = {place: f"f{n}" for n, f in enumerate(every) if f.kind for place in f.dims}
+    known = {place: (n, f) for n, f in enumerate(every) if f.kind for place in f.dims}
+    inner = dict[str, int]()
+
+    def mapped(name: str, dim: int, size: int, role: str) -> str | CompoundFactor:
+        if (name, dim) not in known:
+            return f"{role}{name}_{dim}"
+        n, factor = known[name, dim]
+        places = factor.size // factor.together
+        many = size // places if places else 1
+        if many > 1:
+            inner[f"f{n}_in_{many}"] = many
+        return CompoundFactor(f"f{n}", f"f{n}_in_{many}") if many > 1 else f"f{n}"
 
     def mapping(name: str, role: str) -> ArrayMapping:
-        rank = len(ir.tensor(name).shape)
-        return ArrayMapping(*[known.get((name, d), f"{role}{name}_{d}") for d in range(rank)])
+        shape = ir.tensor(name).shape
+        return ArrayMapping(*[mapped(name, dim, size, role) for dim, size in enumerate(shape)])
 
     given = tuple(mapping(name, "of_") for name in operands)
     made = tuple(mapping(name, "to_") for name in results)
-    kept = {factor for each in made for factor in each}
-    seen = dict.fromkeys(factor for each in given for factor in each)
-    summed = tuple(f for f in seen if f in known.values() and f not in kept)
-    return SdyShardingRule(given, made, reduction_factors=summed)
+    kept = set(_names(made))
+    seen = dict.fromkeys(_names(given))
+    split = {f"f{n}" for n, _ in known.values()}
+    summed = tuple(f for f in seen if f in split and f not in kept)
+    whole = {f"f{n}": factor.size // factor.together for n, factor in known.values()}
+    alone = {name for each in (*given, *made) for name in each if isinstance(name, str)}
+    sizes: dict[str, Any] = inner | {
+        f: whole[f] for f in whole if f in {*seen, *kept} and f not in alone
+    }
+    held = tuple(f for f in dict.fromkeys((*seen, *_names(made))) if f in inner)
+    return SdyShardingRule(
+        given, made, reduction_factors=summed, need_replication_factors=held, **sizes
+    )
+
+
+def _names(mappings: Sequence[ArrayMapping]) -> Iterator[str]:
+    for each in mappings:
+        for dim in each:
+            yield from (dim,) if isinstance(dim, str) else dim

@@ -17,9 +17,10 @@ from jax import numpy as jnp
 from jax.sharding import PartitionSpec
 
 from ..analysis.facts import Facts
-from ..errors import CallError
+from ..errors import CallError, Loc
 from ..ir import KernelIR
-from ..transforms.partition import Factor, factors, local, wholes
+from ..transforms.local import local, wholes
+from ..transforms.partition import Factor, factors
 
 Names = tuple[str, ...]  # mesh axes
 Spec = tuple[Names, ...]  # of each dimension of an array
@@ -94,13 +95,11 @@ def split_of(
         if chosen.setdefault(factor, names) != names:
             raise _refused(
                 ir, place, names,
-                f"another argument splits the same loop over {_listed(chosen[factor])}",
+                f"another argument splits the same loop over {_listed(chosen[factor])}", factor.loc,
             )  # fmt: skip
+        if not factor.splits(_parts(sizes, names)):
+            raise _refused(ir, place, names, _uneven(factor), factor.loc)
     _once(ir, chosen)
-    for factor, names in chosen.items():
-        if factor.size % _parts(sizes, names):
-            where = min(factor.dims)
-            raise _refused(ir, where, names, f"{factor.size} is no multiple of the mesh's size")
     return _split(ir, chosen, sizes)
 
 
@@ -124,7 +123,7 @@ def settled(
         asked += [] if found is None else [(found, names)]
     for factor, names in asked:
         taken = {name for other in chosen.values() for name in other}
-        even = not factor.size % _parts(sizes, names)
+        even = factor.splits(_parts(sizes, names))
         if factor not in chosen and even and not taken.intersection(names):
             chosen[factor] = names
     return _split(ir, chosen, sizes)
@@ -146,12 +145,20 @@ def _factor(
 ) -> Factor:
     found = next((f for f in every if place in f.dims | f.edges), None)
     if found is None:
-        raise _refused(ir, place, names, "no loop of the kernel runs along it alone", how)
+        why = "no loop of the kernel runs along it alone"
+        raise _refused(ir, place, names, why, ir.tensor(place[0]).loc, how)
     if found.kind is None:
-        raise _refused(ir, place, names, found.why, how)
+        raise _refused(ir, place, names, found.why, found.loc, how)
     if place in found.edges:
-        raise _refused(ir, place, names, "offsets are needed as a whole", how)
+        raise _refused(ir, place, names, "offsets are needed as a whole", found.loc, how)
     return found
+
+
+def _uneven(factor: Factor) -> str:
+    if factor.together == 1:
+        return f"{factor.size} is no multiple of the mesh's size"
+    held = f"{factor.together} of its {factor.size} positions stay together"
+    return f"{held}, and {factor.size // factor.together} is no multiple of the mesh's size"
 
 
 def _once(ir: KernelIR, chosen: Mapping[Factor, Names]) -> None:
@@ -160,7 +167,7 @@ def _once(ir: KernelIR, chosen: Mapping[Factor, Names]) -> None:
         for name in names:
             if name in seen:
                 why = f"mesh axis {name!r} splits another loop of it already"
-                raise _refused(ir, min(factor.dims), names, why)
+                raise _refused(ir, min(factor.dims), names, why, factor.loc)
             seen[name] = factor
 
 
@@ -169,12 +176,18 @@ EXPLICIT, AUTO = "jax.sharding.reshard", "jax.lax.with_sharding_constraint"
 
 
 def _refused(
-    ir: KernelIR, place: tuple[str, int], names: Names, why: str, how: str = EXPLICIT
+    ir: KernelIR,
+    place: tuple[str, int],
+    names: Names,
+    why: str,
+    loc: Loc | None,
+    how: str = EXPLICIT,
 ) -> CallError:
     tensor, dim = place
     return CallError(
         f"dimension {dim} of {tensor} is sharded over mesh axis {_listed(names)}, which kernel "
         f"{ir.name} cannot be split over: {why}",
+        loc,
         hint=f"replicate it, {how}({tensor}, PartitionSpec()), or call the kernel "
         "inside jax.shard_map, which gives it one shard at a time",
     )

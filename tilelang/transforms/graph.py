@@ -108,8 +108,19 @@ class Graph:
         return found
 
     def over(self, axis: str, value: Expr, how: How, loc: Loc | None) -> Expr:
-        """The sum, the largest or the smallest of a value over an axis."""
+        """The sum, the largest or the smallest of a value over an axis.
+
+        The largest of what an axis says nothing about is that itself, and nothing is compared with
+        what a loop makes of it: two loops may round one product differently.
+        """
+        if how != "sum" and axis not in self.scope(value) and self._runs(axis):
+            return value
         return self.named(Over(axis, value, how, value.type, loc))
+
+    def _runs(self, axis: str) -> bool:
+        """Whether a range is known, and has a position."""
+        static = self.ranges[axis].axis.static
+        return static is not None and static[0] < static[1]
 
     def set_range(self, axis: str, range: AxisRange) -> None:
         """Another range for an axis: what must be open for its values may be other axes then."""

@@ -1,4 +1,4 @@
-"""factors(ir, facts) -> how a kernel may be split over devices; local(ir, split) -> what each runs.
+"""factors(ir, facts) -> how a kernel may be split over devices.
 
 A factor is a set of loop axes and all dimensions of tensors that only they index.  Split in n, a
 dimension is a shard, and the kernel of one device runs its part of the axes.  What else it must do:
@@ -10,25 +10,27 @@ sum       of an ordered axis: results are added up in float32, then cast; offset
           A result may be the sum times a number that every device knows: a mean is
 parallel  nothing
 
-Numbers that the author's host code computed from sizes stay those of the whole.
+A dimension may hold one place for several positions of an axis, as keys do that query heads share,
+k[h // share]: positions that share one stay together, and it is split into as many parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
 from ..analysis.carries import Definitions, definitions, reduction
 from ..analysis.facts import Facts
 from ..analysis.placed import loops, placed
+from ..errors import Loc
 from ..ir import (
     Along,
     Apply,
+    Assign,
     At,
-    Axis,
-    Body,
     Carry,
     Const,
     Expr,
@@ -37,10 +39,7 @@ from ..ir import (
     KernelIR,
     Load,
     Loop,
-    Param,
-    Stmt,
     Store,
-    Tensor,
     TileIndex,
     TileScalar,
     Type,
@@ -55,7 +54,7 @@ from ..ir import (
     walk,
 )
 from ..ir import definitions as assigned
-from ..ir.traversal import map_range, reduced, rewrite_body
+from ..ir.traversal import map_range, reduced, substitute
 from ..language.op import OPS, SAME
 from .multiples import is_multiple, uncast
 
@@ -70,7 +69,8 @@ class Factor:
     """Dimensions that are split together.
 
     kind    how, or None where they cannot be, and `why` says what is in the way
-    dims    all of one size
+    dims    all of that size, or of one place for several positions
+    together  so many positions in a row stay on one device
     edges   dimensions of offsets that hold one more than that: read at g and g + 1
     clipped tensors of offsets that range over the dimensions
     added   results that are added up, in the dtype that they are summed in
@@ -84,6 +84,12 @@ class Factor:
     edges: frozenset[Place] = frozenset()
     clipped: frozenset[str] = frozenset()
     added: tuple[tuple[str, str], ...] = ()
+    together: int = 1
+    loc: Loc | None = field(default=None, compare=False)  # of what is in the way, or of a loop
+
+    def splits(self, parts: int) -> bool:
+        """Whether there are so many equal parts."""
+        return self.size % (parts * self.together) == 0
 
 
 @dataclass(frozen=True)
@@ -97,13 +103,31 @@ class _Kernel:
 
 
 class _Obstacle(Exception):
-    """Why a factor cannot be split."""
+    """Why a factor cannot be split, and where that is."""
+
+    def __init__(self, why: str, loc: Loc | None = None) -> None:
+        super().__init__(why)
+        self.loc = loc
 
 
 def factors(ir: KernelIR, facts: Facts) -> tuple[Factor, ...]:
     """The factors of a kernel; a dimension that no axis indexes alone is in none."""
+    ir = _with_places(ir)
     known = _Kernel(ir, facts, definitions(ir), tuple(_references(ir)))
     return tuple(_factor(axes, known) for axes in _components(known))
+
+
+def _with_places(ir: KernelIR) -> KernelIR:
+    """The kernel with h // 4 where the author has a name for it."""
+    values = {n: e for n, e in assigned(ir.body).items() if (_step(At(e)) or ("", 1))[1] > 1}
+    return replace(
+        ir,
+        axes=tuple(map_range(axis, partial(inlined, values=values)) for axis in ir.axes),
+        body=map_body(
+            substitute(ir.body, values),
+            lambda s: () if isinstance(s, Assign) and s.name in values else (s,),
+        ),
+    )
 
 
 def _references(ir: KernelIR) -> Iterator[tuple[str, int, Index]]:
@@ -130,7 +154,7 @@ def _expressions(ir: KernelIR) -> Iterator[Expr]:
 
 def _within(entry: Index) -> tuple[Expr, ...]:
     """What is computed for a position: nothing where an axis moves it alone."""
-    if axis_of(entry) is not None or _next(entry) is not None:
+    if _step(entry) is not None or _next(entry) is not None:
         return ()
     here = (GridIndex(entry.axis),) if isinstance(entry, Along) else ()  # a moved tile
     return (*here, *index_exprs(entry))
@@ -145,12 +169,27 @@ def _next(entry: Index) -> str | None:
             return None
 
 
+def _step(entry: Index) -> tuple[str, int] | None:
+    """The axis that alone moves a dimension, and how many of its positions lie at one place."""
+    match entry:
+        case At(Apply("floordiv", (GridIndex(axis), Const(int(many))))) if many > 0:
+            return axis, many
+        case _:
+            axis = axis_of(entry)
+            return None if axis is None else (axis, 1)
+
+
+def _mover(entry: Index) -> str | None:
+    step = _step(entry)
+    return _next(entry) if step is None else step[0]
+
+
 def _components(known: _Kernel) -> list[frozenset[str]]:
     """Axes that index the same dimensions."""
     found = [{axis.name} for axis in known.ir.axes if axis.name in loops(known.ir)]
     by_place: dict[Place, set[str]] = {}
     for tensor, dim, entry in known.references:
-        axis = axis_of(entry) or _next(entry)
+        axis = _mover(entry)
         if axis is not None:
             by_place.setdefault((tensor, dim), set()).add(axis)
     for together in by_place.values():
@@ -160,11 +199,19 @@ def _components(known: _Kernel) -> list[frozenset[str]]:
 
 
 def _factor(axes: frozenset[str], known: _Kernel) -> Factor:
-    touched = {(t, d) for t, d, e in known.references if (axis_of(e) or _next(e)) in axes}
+    touched = {(t, d) for t, d, e in known.references if _mover(e) in axes}
     edges = {(t, d) for t, d, e in known.references if _next(e) in axes}
-    dims, sizes = frozenset(touched - edges), {_size(known, p) for p in touched - edges}
-    size = max(sizes, default=0)
-    made = Factor(axes, dims, size, None, edges=frozenset(edges))
+    steps = {
+        ((t, d), step[1])
+        for t, d, e in known.references
+        if (t, d) not in edges and (step := _step(e)) is not None and step[0] in axes
+    }
+    sizes = {_size(known, place) * many for place, many in steps}
+    loc = min((known.ir.axis(a).loc for a in axes), key=lambda loc: (loc.line, loc.col))
+    made = Factor(
+        axes, frozenset(touched - edges), max(sizes, default=0), None, edges=frozenset(edges),
+        together=math.lcm(*(many for _, many in steps)), loc=loc,
+    )  # fmt: skip
     try:
         if not sizes:
             raise _Obstacle("no dimension is indexed along them")
@@ -172,7 +219,7 @@ def _factor(axes: frozenset[str], known: _Kernel) -> Factor:
             raise _Obstacle("they index dimensions of different lengths")
         return _checked(made, known)
     except _Obstacle as obstacle:
-        return replace(made, why=str(obstacle))
+        return replace(made, why=str(obstacle), loc=obstacle.loc or loc)
 
 
 def _size(known: _Kernel, place: Place) -> int:
@@ -210,7 +257,7 @@ def _user(known: _Kernel, axis: str) -> str:
 def _only_indexed(factor: Factor, known: _Kernel) -> None:
     """Every place is always indexed along the axes, which say nothing else."""
     for tensor, dim, entry in known.references:
-        if (tensor, dim) in factor.dims and axis_of(entry) not in factor.axes:
+        if (tensor, dim) in factor.dims and (_step(entry) or ("", 0))[0] not in factor.axes:
             raise _Obstacle(f"{tensor} is indexed in another way, too")
         if (tensor, dim) in factor.edges and not {axis_of(entry), _next(entry)} & factor.axes:
             raise _Obstacle(f"{tensor} is indexed in another way, too")
@@ -221,7 +268,9 @@ def _only_indexed(factor: Factor, known: _Kernel) -> None:
     for expr in _expressions(known.ir):
         for axis in _numbers(expr):
             if axis in factor.axes:
-                raise _Obstacle(f"positions of {_user(known, axis)} are computed with")
+                raise _Obstacle(
+                    f"positions of {_user(known, axis)} are computed with", _place(expr, axis)
+                )
     for tensor, dim in factor.edges:
         role = known.ir.tensor(tensor).role
         if role != "input" or _size(known, (tensor, dim)) != factor.size + 1:
@@ -241,6 +290,13 @@ def _numbers(expr: Expr) -> Iterator[str]:
             yield from (axis for child in children(expr) for axis in _numbers(child))
 
 
+def _place(expr: Expr, axis: str) -> Loc | None:
+    """The smallest expression with a place in which the number of an axis is."""
+    inner = next((c for c in children(expr) if axis in _numbers(c)), None)
+    found = None if inner is None else _place(inner, axis)
+    return found or (expr.loc if isinstance(expr, Apply | Load) else None)
+
+
 def _elementwise(factor: Factor, known: _Kernel) -> None:
     """No operation brings elements along the axes together."""
     for expr in _expressions(known.ir):
@@ -248,7 +304,8 @@ def _elementwise(factor: Factor, known: _Kernel) -> None:
             if isinstance(part, Apply) and not _keeps(part, factor.axes):
                 axis = next(d for a in part.args for d in a.type.shape if d in factor.axes)
                 raise _Obstacle(
-                    f"{part.op} brings elements along {_user(known, str(axis))} together"
+                    f"{part.op} brings elements along {_user(known, str(axis))} together",
+                    part.loc,
                 )
 
 
@@ -267,7 +324,7 @@ def _written_by_all(factor: Factor, known: _Kernel) -> frozenset[str]:
     found = set[str]()
     for stmt, around in placed(known.ir.body):
         if isinstance(stmt, Store) and factor.axes & set(around):
-            along = {axis_of(entry) for entry in stmt.index} & factor.axes
+            along = {step[0] for e in stmt.index if (step := _step(e))} & factor.axes
             if not along:
                 found.add(stmt.tensor)
     split = {tensor for tensor, _ in factor.dims}
@@ -394,77 +451,3 @@ def _total(expr: Expr, outs: set[str], known: _Kernel) -> Expr | None:
     """The sum that is stored, or a multiple of it, before it is cast."""
     total = uncast(expr)
     return total if is_multiple(total, outs, lambda e: _depends(e, outs, known)) else None
-
-
-# ---------------------------------------------------------------- the kernel of one device
-
-
-def local(ir: KernelIR, split: Mapping[Factor, int]) -> KernelIR:
-    """What each device runs when each of these factors is split into so many parts."""
-    parts = {place: n for factor, n in split.items() for place in factor.dims}
-    edges = {place: n for factor, n in split.items() for place in factor.edges}
-    axes = {axis: factor.size // n for factor, n in split.items() for axis in factor.axes}
-    sums = {t: d for factor in split if factor.kind == "sum" for t, d in factor.added}
-
-    def shape(tensor: Tensor) -> tuple[int, ...]:
-        places = [((tensor.name, dim), size) for dim, size in enumerate(tensor.shape)]
-        return tuple(
-            (size - 1) // edges[place] + 1 if place in edges else size // parts.get(place, 1)
-            for place, size in places
-        )
-
-    values = assigned(ir.body)
-
-    def partial_sums(stmt: Stmt) -> Body:
-        if not isinstance(stmt, Store) or stmt.tensor not in sums:
-            return (stmt,)
-        return (replace(stmt, value=uncast(inlined(stmt.value, values))),)
-
-    made = replace(
-        ir,
-        tensors=tuple(
-            replace(t, shape=shape(t), dtype=sums.get(t.name, t.dtype)) for t in ir.tensors
-        ),
-        axes=tuple(
-            map_range(_shorter(a, axes[a.name]), partial(inlined, values=values))
-            if a.name in axes
-            else a
-            for a in ir.axes
-        ),
-        body=tuple(s for s in map_body(ir.body, partial_sums) if isinstance(s, Loop)),
-    )
-    return _with_wholes(made, wholes(ir, split))
-
-
-def wholes(ir: KernelIR, split: Collection[Factor]) -> Mapping[str, str]:
-    """Arguments that the kernel of one device has more: offsets as numbers, which are not clipped.
-
-    By name, and of which tensor each is.
-    """
-    clipped = {name for factor in split for name in factor.clipped}
-    exprs = (e for stmt in statements(ir.body) for e in statement_exprs(stmt))
-    read = {tensor for e in exprs for tensor in _loaded(e)}
-    return {f"{name}_of_all": name for name in sorted(clipped & read)}
-
-
-def _with_wholes(ir: KernelIR, twins: Mapping[str, str]) -> KernelIR:
-    named = {source: twin for twin, source in twins.items()}
-
-    def whole(expr: Expr) -> Expr | None:
-        if isinstance(expr, Load) and expr.tensor in named:
-            return replace(expr, tensor=named[expr.tensor])
-        return None
-
-    return replace(
-        ir,
-        params=(*ir.params, *(Param(twin, twin) for twin in twins)),
-        tensors=(*ir.tensors, *(replace(ir.tensor(t), name=twin) for twin, t in twins.items())),
-        body=tuple(s for s in rewrite_body(ir.body, whole) if isinstance(s, Loop)),
-    )
-
-
-def _shorter(axis: Axis, size: int) -> Axis:
-    most = None if axis.max_extent is None else min(axis.max_extent, size)
-    if axis.static is None:
-        return replace(axis, max_extent=most)
-    return replace(axis, end=Const(size, INT), max_extent=most)
