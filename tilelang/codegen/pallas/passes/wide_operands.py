@@ -79,8 +79,6 @@ def _computes(expr: ir.Apply, dtype: str) -> bool:
     """Whether the compiler has the operation of values of that dtype, where they lie."""
     if dtype in (*WIDE, "uint32"):
         return True
-    if expr.op == "where" and expr.type.rank < 2:  # the mask of a row is of 32 bits
-        return False
     return dtype == "bfloat16" and expr.op in OF_BFLOAT16 and any(a.type.shape for a in expr.args)
 
 
