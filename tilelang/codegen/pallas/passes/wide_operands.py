@@ -137,8 +137,9 @@ def _of_bools(expr: ir.Apply, op: str) -> ir.Expr:
 
 
 def _shaped(expr: ir.Apply) -> ir.Expr:
-    """A shape of bools as one of integers, but for what is a row or a column of a matrix."""
-    if expr.type.dtype != "bool" or (expr.op != "reshape" and expr.type.rank < 3):
+    """A shape of bools as one of integers, but for what is part of a matrix: a row, a column."""
+    moved = expr.op in ("reshape", "concat") or expr.type.rank > 2
+    if expr.type.dtype != "bool" or not moved:
         return expr
     made = _of(expr, "int32", *(cast(a, "int32") for a in expr.args))
     return ir.Apply("ne", (made, _number(0, "int32")), expr.type)

@@ -1,11 +1,13 @@
 """Registers: what Mosaic cannot lay out of a body, in operations that it can.
 
     where(mask, x, 0), of a bfloat16 sum   ->   cast(where(mask, cast(x, float32), 0), bfloat16)
+    cast(max(n) > 0, int32)                ->   where(max(n) > 0, 1, 0)
     expand_dims(x, -1), of bfloat16        ->   transpose(expand_dims(x, -2))
 
 A reduction leaves one register for many, or copies beside each other.  Masks are of 32 bits, since
-comparisons are: they are halved for whole registers of 16 bits, and for no others.  Memory is read
-into whole registers, matrix units fill them, and so does an operation that meets a larger value.
+comparisons are: they are halved, and extended to numbers, in whole registers and in no others.
+Memory is read into whole registers, matrix units fill them, and so does an operation that meets a
+larger value.
 
 A new last dimension makes rows of lanes.  There Mosaic follows values of 32 bits that begin at the
 first lane of a register, for v6e and 7x those of 16 bits, too; it has transpositions of all.
@@ -19,7 +21,7 @@ from dataclasses import replace
 from tilelang.codegen.pallas.passes.wide_operands import cast
 from tilelang.codegen.pallas.plan.physical import Bind, PExpr, flat, physical_children
 from tilelang.codegen.pallas.plan.rewriting import map_physical, rewrite
-from tilelang.ir import Apply, Var
+from tilelang.ir import Apply, Const, Type, Var
 from tilelang.language.dtypes import itemsize
 from tilelang.language.op import OPS
 
@@ -52,6 +54,9 @@ def _laid_out(expr: PExpr, values: Values) -> PExpr:
             row = expr.type.shape[-2] == 1  # whose mask is a row
             spread = all(value.type.shape != expr.type.shape for value in chosen)
             return _wide(expr) if row or spread or _reduced(expr, values) else expr
+        case Apply("cast", (mask,)) if mask.type.dtype == "bool" and _reduced(mask, values):
+            numbers = (Const(number, Type((), expr.type.dtype)) for number in (1, 0))
+            return replace(expr, op="where", args=(mask, *numbers), attrs=())
         case Apply("expand_dims" | "reshape", (value,)) if _makes_rows(expr):
             narrow = itemsize(value.type.dtype) < 4
             return _turned(expr) if narrow or _cut(value, values) else expr
