@@ -40,10 +40,17 @@ def sizes(
         if axis.name in given and bounds is not None:
             check_bounds(bounds, given[axis.name])
         block = given.get(axis.name, default[axis.name])
-        out[axis.name] = max(size, 1) if block >= size else block
+        out[axis.name] = _whole(problem, axis, size, target) if block >= size else block
         _check(problem, axis, out[axis.name], size, target)
     check_numbers(problem.facts, out)
     return out
+
+
+def _whole(problem: Problem, axis: Axis, size: int, target: Target) -> int:
+    """The block for a whole dimension; whole registers of it, where that of an array is shorter."""
+    need = multiple(problem, axis.name, target)
+    whole = target.interpreted or all(use.size == size for use in problem.uses(axis.name))
+    return max(size, 1) if whole or size < need else size // need * need
 
 
 def _check(problem: Problem, axis: Axis, block: int, size: int, target: Target) -> None:
