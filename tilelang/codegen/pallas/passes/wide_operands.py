@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from tilelang import ir
-from tilelang.ir.traversal import map_body, map_children, map_index, map_range, map_stmt
+from tilelang.ir.traversal import map_body, map_index, map_range, map_stmt, rebuilding
 from tilelang.language.dtypes import is_float, is_float8, to_numpy, wide_of
 from tilelang.language.op import OPS, names
 
@@ -41,14 +41,7 @@ OF_BFLOAT16 = names(
 
 def wide_operands(kernel: ir.KernelIR) -> ir.KernelIR:
     """The kernel with operands that the compiler of TPUs takes."""
-    done: dict[int, tuple[ir.Expr, ir.Expr]] = {}  # with what has the id, so that it lives
-
-    def visit(expr: ir.Expr) -> ir.Expr:
-        if id(expr) not in done:
-            made = map_children(expr, visit)
-            done[id(expr)] = expr, _widened(made) if isinstance(made, ir.Apply) else made
-        return done[id(expr)][1]
-
+    visit = rebuilding(lambda expr: _widened(expr) if isinstance(expr, ir.Apply) else None)
     index = partial(map_index, fn=visit)
     body = map_body(kernel.body, lambda stmt: (map_stmt(stmt, visit, index),))
     return replace(kernel, body=body, axes=tuple(map_range(a, visit) for a in kernel.axes))
