@@ -34,7 +34,7 @@ from tilelang.errors import InternalError
 
 GENERATIONS = ("v5e", "v5p", "v6e", "7x")
 TOGETHER = 100  # kernels that one process of the compiler takes, whose memory grows with each
-SIZES = (Sizes(), Sizes(), Sizes(columns=100), Sizes(40, 256, 3))
+SIZES = (Sizes(), Sizes(), Sizes(columns=100), Sizes(40, 256, 3, 4))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """drawn(rng) -> Body: a random statement, over operations x dtypes x places.
 
 A place is where a value lies: a number, a row (along the columns of arrays), a column (along the
-tile) or a block.  Trees are small: what a compiler refuses is one operation, or two in a row.
+tile), a block, a side (a number of each head along the tile) or heads (a row of each).  Trees are
+small: what a compiler refuses is one operation, or two in a row.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-Place = Literal["number", "row", "column", "block"]
-Frame = Literal["tile", "grid", "fold", "inner", "steps", "update", "gather", "scatter"]
-PLACES: tuple[Place, ...] = ("number", "row", "column", "block")
+Place = Literal["number", "row", "column", "block", "side", "heads"]
+Frame = Literal[
+    "tile", "grid", "fold", "inner", "steps", "update", "gather", "scatter", "heads", "weigh"
+]
+PLACES: tuple[Place, ...] = ("number", "row", "column", "block", "side", "heads")
+FLAT: tuple[Place, ...] = ("number", "row", "column", "block")
 FLOATS = ("float32", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 INTEGERS = ("int32", "uint32", "int16", "int8", "uint8")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
@@ -63,24 +67,51 @@ MEETS: dict[Place, tuple[tuple[Place, Place], ...]] = {
         ("block", "block"), ("block", "row"), ("block", "column"), ("column", "block"),
         ("row", "block"), ("column", "row"), ("number", "block"), ("block", "number"),
     ),
+    "side": (
+        ("side", "side"), ("side", "column"), ("column", "side"), ("side", "number"),
+        ("number", "side"),
+    ),
+    "heads": (
+        ("heads", "heads"), ("heads", "block"), ("block", "heads"), ("heads", "side"),
+        ("side", "heads"), ("side", "block"), ("side", "row"), ("heads", "row"),
+        ("column", "heads"), ("heads", "number"),
+    ),
 }  # fmt: skip
 # Place of a result -> of what is folded, and along which dimension.
 FOLDED: dict[Place, tuple[tuple[Place, int], ...]] = {
     "number": (("row", 0), ("column", 0)),
     "row": (("block", 0),),
-    "column": (("block", 1),),
-    "block": (),
+    "column": (("block", 1), ("side", 1)),
+    "block": (("heads", 1),),
+    "side": (("heads", 2),),
+    "heads": (),
+}
+# Place of a result -> of what is multiplied and summed, with the sum.
+PRODUCTS: dict[Place, tuple[tuple[Place, Place, str], ...]] = {
+    "number": (),
+    "row": (),
+    "column": (("block", "block", "td,td->t"), ("side", "side", "th,th->t")),
+    "block": (("side", "heads", "th,thd->td"),),
+    "side": (("heads", "heads", "thd,thd->th"), ("heads", "block", "thd,td->th")),
+    "heads": (("side", "block", "th,td->thd"), ("side", "heads", "th,thd->thd")),
+}
+PARTS: dict[Place, tuple[str, ...]] = {
+    "block": ("turned", "parted", "joined"),
+    "side": ("turned", "joined"),
+    "heads": ("turned", "parted", "joined", "flat"),
 }
 # Frame -> where values may lie, and what may be stored or carried.
 INSIDE: dict[Frame, tuple[Place, ...]] = {
-    "tile": PLACES,
+    "tile": FLAT,
     "grid": ("number", "row"),
-    "fold": PLACES,
-    "inner": PLACES,
+    "fold": FLAT,
+    "inner": FLAT,
     "steps": ("number", "row"),
-    "update": PLACES,
-    "gather": PLACES,
-    "scatter": PLACES,
+    "update": FLAT,
+    "gather": FLAT,
+    "scatter": FLAT,
+    "heads": PLACES,
+    "weigh": PLACES,
 }
 MADE: dict[Frame, tuple[Place, ...]] = {
     "tile": ("column", "block"),
@@ -91,6 +122,8 @@ MADE: dict[Frame, tuple[Place, ...]] = {
     "update": ("number", "row", "column", "block"),
     "gather": ("column", "block"),
     "scatter": ("block",),
+    "heads": ("block", "side", "heads"),
+    "weigh": ("block", "side", "heads"),
 }
 
 
@@ -103,6 +136,7 @@ class Value:
     dtype: str
     args: tuple[Value, ...] = ()
     axis: int = 0
+    summed: str = ""  # of a product
 
     def parts(self) -> list[Value]:
         return [self, *(p for a in self.args for p in a.parts())]
@@ -141,6 +175,8 @@ def _combine(rng: random.Random, frame: Frame, dtype: str) -> str:
             return rng.choice(("", *UPDATES)) if dtype != "bool" else ""
         case "fold" | "inner" | "steps":
             return rng.choice(CARRIED[kind(dtype)])
+        case "weigh":
+            return rng.choice(CARRIED[kind(dtype)][:2])  # what sums of tiles are
         case _:
             return ""
 
@@ -152,7 +188,9 @@ def _dtype(rng: random.Random) -> str:
 def _value(rng: random.Random, frame: Frame, place: Place, dtype: str, depth: int) -> Value:
     if depth == 0:
         return Value("read", place, dtype)
-    made = rng.choice((_unary, _binary, _binary, _chosen, _tested, _folded, _cast, _shaped))
+    made = rng.choice(
+        (_unary, _binary, _binary, _chosen, _tested, _folded, _cast, _shaped, _product)
+    )
     found = made(rng, frame, place, dtype, depth - 1)
     return found or _cast(rng, frame, place, dtype, depth - 1)
 
@@ -219,11 +257,26 @@ def _cast(rng: random.Random, frame: Frame, place: Place, dtype: str, rest: int)
 
 
 def _shaped(rng: random.Random, frame: Frame, place: Place, dtype: str, rest: int) -> Value | None:
-    """The same value in other words: turned twice, in parts, or a number with dimensions."""
-    if place == "block":
-        op = rng.choice(("turned", "parted") if frame != "inner" else ("turned",))
-        return Value(op, place, dtype, (_value(rng, frame, place, dtype, rest),))
+    """The same value in other words: turned twice, in parts; two joined; a lifted number."""
+    if place in PARTS:
+        op = rng.choice(PARTS[place]) if frame != "inner" else "turned"
+        args = [_value(rng, frame, place, dtype, rest)]
+        if op == "joined":
+            args.append(_value(rng, frame, place, dtype, 0))
+        return Value(op, place, dtype, tuple(args))
     if place in ("row", "column"):
         number = _value(rng, frame, "number", dtype, rest)
         return Value("lifted", place, dtype, (number, Value("read", place, dtype)))
     return None
+
+
+def _product(rng: random.Random, frame: Frame, place: Place, dtype: str, rest: int) -> Value | None:
+    """Products of rows, each with one of its own; or a softmax of them."""
+    able = [p for p in PRODUCTS[place] if {*p[:2]} <= {*INSIDE[frame]}]
+    if not able or frame == "inner" or dtype not in ("float32", "bfloat16"):
+        return None
+    if place in PARTS and rng.random() < 0.3:
+        return Value("softmax", place, dtype, (_value(rng, frame, place, dtype, rest),))
+    a, b, summed = rng.choice(able)
+    args = (_value(rng, frame, a, dtype, rest), _value(rng, frame, b, dtype, 0))
+    return Value("einsum", place, dtype, args, summed=summed)

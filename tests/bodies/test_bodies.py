@@ -18,6 +18,7 @@ from tests.bodies.draw import DTYPES, MADE, PLACES, Body, Place, Value, drawn
 from tests.bodies.text import text
 from tests.compile_cache import CachedWorker
 from tilelang.codegen.pallas.passes import wide_operands
+from tilelang.codegen.pallas.plan.body import registers
 
 
 def read(place: Place, dtype: str) -> Value:
@@ -41,6 +42,10 @@ COLUMN_BOOLS = of(
     of("logical_and", "column", "bool", of("any", "column", "bool", read("block", "bool"), axis=1),
        read("column", "bool")),
     read("block", "float32"), read("row", "float32"),
+)  # fmt: skip
+PRODUCT = Value(
+    "einsum", "heads", "bfloat16", (read("side", "bfloat16"), read("block", "bfloat16")),
+    summed="th,td->thd",
 )  # fmt: skip
 NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int16", "int8", "uint8")
 # What the compiler refused once, each with its message.
@@ -96,6 +101,20 @@ KNOWN = {
     "bools in parts": Body(
         "tile", of("parted", "block", "bool", compared("block", "float32")), "bool"
     ),
+    # unsupported shape cast
+    "every number of a row with every head": Body("heads", PRODUCT, "bfloat16"),
+    # Invalid relayout: replicated in destination; Can't change bitwidth during a relayout
+    "bools of heads that meet": Body("heads", of(
+        "logical_not", "block", "bool", of("any", "block", "bool", read("heads", "bool"), axis=1)),
+        "bool"),
+    "a choice of what meets the largest": Body("weigh", of(
+        "where", "block", "bfloat16", compared("block", "float32"), of(
+            "add", "block", "bfloat16", of(
+                "max", "block", "bfloat16", read("heads", "bfloat16"), axis=1),
+            read("block", "bfloat16")), read("block", "bfloat16")), "bfloat16", "maximum"),
+    # Invalid vector register cast
+    "joined bools": Body("heads", of("joined", "side", "bool", *[read("side", "bool")] * 2),
+                         "bool"),
     "the largest of unsigned integers": Body("scatter", read("block", "uint32"), "uint32", "max"),
     "the least of unsigned integers": Body("update", read("column", "uint32"), "uint32", "min"),
     **{f"{d} numbers": Body("grid", summed("number", d), d) for d in NARROW},
@@ -185,6 +204,17 @@ def test_a_body_that_does_not_compile_is_found(monkeypatch, capsys) -> None:
     assert main(["--count", "3"]) == 1
     printed = capsys.readouterr().out
     assert printed.count("UNCOMPILED") == 3 and "def kernel(offsets" in printed
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+    ("name", "generation"),
+    [("every number of a row with every head", "v5e"), ("bools of heads that meet", "v5p"),
+     ("a choice of what meets the largest", "v6e")],
+)  # fmt: skip
+def test_planted_registers_are_left(monkeypatch, worker, name, generation) -> None:
+    monkeypatch.setattr(registers, "_laid_out", lambda expr, values: expr)
+    assert judged(KNOWN[name], generation, SIZES[0], worker).kind == "uncompiled"
 
 
 @needs_libtpu

@@ -1,6 +1,7 @@
 """text(body) -> str: a kernel around a body, in the words of a user; arguments(body) are its own.
 
 x [M, N]  blocks   v [M]  columns   w [N]  rows   u [G, N]  a row of each group   s [G]  numbers
+k [M, H]  sides    h [M, H, N]  heads
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.bodies.draw import Body, Value, kind
+from tests.bodies.draw import PLACES, Body, Value, kind
 from tests.numerics import as_dtype
 
 HEAD = """import tilelang as tile
@@ -18,7 +19,7 @@ import tilelang.language as hl
 
 @tile.kernel
 def kernel({arguments}):
-    G, M, N = offsets.shape[0] - 1, {rows}, {columns}
+    G, M, N{heads} = offsets.shape[0] - 1, {rows}, {columns}{of_heads}
     y = {output}
     for g in hl.grid(G):
 """
@@ -32,38 +33,61 @@ INFIX = {
 REDUCED = ("sum", "mean", "any", "all", "argmax", "argmin", "amax", "amin")
 START = {"add": 0, "maximum": 0, "minimum": 9, "bitwise_xor": 3}
 STARTS = {"logical_or": False, "logical_and": True, "logical_xor": False}
-SHAPES = {"number": "[G]", "row": "[G, N]", "column": "[M]", "block": "[M, N]"}
-# Frame -> how a number, a row, a column and a block are read.
+SHAPES = {
+    "number": "[G]", "row": "[G, N]", "column": "[M]", "block": "[M, N]", "side": "[M, H]",
+    "heads": "[M, H, N]",
+}  # fmt: skip
+OVER_TILES = {
+    "add": "sum", "maximum": "amax", "minimum": "amin", "logical_or": "any", "logical_and": "all",
+}  # fmt: skip
+IN_TILES = ("s_{}[g]", "w_{}[:]", "v_{}[t]", "x_{}[t, :]", "k_{}[t, :]", "h_{}[t, :, :]")
+# Frame -> how a number, a row, a column, a block, a side and heads are read.
 READS = {
-    "tile": ("s_{}[g]", "w_{}[:]", "v_{}[t]", "x_{}[t, :]"),
+    "tile": IN_TILES,
     "grid": ("s_{}[g]", "u_{}[g, :]", "", ""),
     "fold": ("s_{}[g]", "u_{}[g, :]", "v_{}[t]", "x_{}[t, :]"),
     "inner": ("s_{}[g]", "w_{}[d]", "v_{}[t]", "x_{}[t, d]"),
     "steps": ("v_{}[i]", "x_{}[i, :]", "", ""),
-    "update": ("s_{}[g]", "w_{}[:]", "v_{}[t]", "x_{}[t, :]"),
+    "update": IN_TILES,
     "gather": ("s_{}[g]", "w_{}[:]", "v_{}[t]", "x_{}[ids[t], :]"),
-    "scatter": ("s_{}[g]", "w_{}[:]", "v_{}[t]", "x_{}[t, :]"),
+    "scatter": IN_TILES,
+    "heads": IN_TILES,
+    "weigh": IN_TILES,
 }
-PLACE = {"number": 0, "row": 1, "column": 2, "block": 3}
+PLACE = {place: number for number, place in enumerate(PLACES)}
+# Place of a result -> dimensions that operands of other places lack.
+LACKS = {
+    "block": {"row": "[None, :]", "column": "[:, None]"},
+    "side": {"column": "[:, None]"},
+    "heads": {
+        "row": "[None, None, :]", "column": "[:, None, None]", "block": "[:, None, :]",
+        "side": "[:, :, None]",
+    },
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of arrays: rows, columns, groups."""
+    """Of arrays: rows, columns, groups, heads."""
 
     rows: int = 64
     columns: int = 128
     groups: int = 4
+    heads: int = 3
 
 
 def text(body: Body, sizes: Sizes) -> str:
     """A module with one kernel, `kernel`."""
     names = arguments(body, sizes)
     shape = SHAPES[body.value.place]
+    if body.frame == "weigh":
+        shape = shape.replace("M", "G")
+    of_heads = body.frame in ("heads", "weigh")
     made = f"hl.zeros({shape}, dtype=hl.{_name(body.dtype)})"
     head = HEAD.format(
-        arguments=", ".join(names), rows=sizes.rows, columns=sizes.columns, output=made
-    )
+        arguments=", ".join(names), rows=sizes.rows, columns=sizes.columns, output=made,
+        heads=", H" if of_heads else "", of_heads=f", {sizes.heads}" if of_heads else "",
+    )  # fmt: skip
     return head + "".join(f"        {line}\n" for line in _lines(body)) + "    return y\n"
 
 
@@ -75,12 +99,12 @@ def _lines(body: Body) -> list[str]:
     value, place = said(body.value, body), body.value.place
     if body.value.dtype != body.dtype:
         value = f"({value}).to(hl.{_name(body.dtype)})"
-    at = {"number": "g", "row": "g, :", "column": "t", "block": "t, :"}[place]
+    at = SHAPES[place][1:-1].replace("G", "g").replace("M", "t").replace("N", ":").replace("H", ":")
     tiles = "for t in hl.tile(offsets[g], offsets[g + 1], max_extent=M):"
     match body.frame:
         case "grid":
             return [f"y[{at}] = {value}"]
-        case "tile" | "gather":
+        case "tile" | "gather" | "heads":
             return [tiles, f"    y[{at}] = {value}"]
         case "scatter":
             if body.combine:
@@ -94,6 +118,9 @@ def _lines(body: Body) -> list[str]:
             return [*_carried(body, loop, value), f"y[{at}] = acc"]
         case "fold":
             return [*_carried(body, tiles, value), f"y[{at}] = acc"]
+        case "weigh":
+            value = f"({value}).{OVER_TILES[body.combine]}(0).to(hl.{_name(body.dtype)})"
+            return [*_carried(body, tiles, value), f"y[{at.replace('t', 'g')}] = acc"]
         case "inner":
             inner = [*_carried(body, "for d in hl.tile(N):", value), f"y[{at}] = acc"]
             return [tiles, *(f"    {line}" for line in inner)]
@@ -101,7 +128,10 @@ def _lines(body: Body) -> list[str]:
 
 def _carried(body: Body, loop: str, value: str) -> list[str]:
     start = STARTS.get(body.combine, START.get(body.combine))
-    shape = {"number": "[]", "row": "[N]", "column": "[t]", "block": ""}[body.value.place]
+    shape = {
+        "number": "[]", "row": "[N]", "column": "[t]", "block": "[N]", "side": "[H]",
+        "heads": "[H, N]",
+    }[body.value.place]  # fmt: skip
     new = _infix(body.combine, "acc", value)
     return [
         f"acc = hl.full({shape}, {start}, dtype=hl.{_name(body.dtype)})", loop, f"    acc = {new}",
@@ -120,10 +150,21 @@ def said(value: Value, body: Body) -> str:
             return READS[body.frame][PLACE[value.place]].format(value.dtype)
         case "cast":
             return f"({args[0]}).to(hl.{_name(value.dtype)})"
+        case "turned" if value.place == "heads":
+            return f"({args[0]}).permute(2, 0, 1).permute(1, 2, 0)"
         case "turned":
             return f"({args[0]}).T.T"
         case "parted":
-            return f"({args[0]}).reshape(t, 4, N // 4).reshape(t, N)"
+            at = "t, H, " if value.place == "heads" else "t, "
+            return f"({args[0]}).reshape({at}4, N // 4).reshape({at}N)"
+        case "flat":
+            return f"({args[0]}).reshape(t, H * N).reshape(t, H, N)"
+        case "joined":
+            return f"hl.cat([({args[0]})[:, 1:], ({args[1]})[:, :1]], 1)"
+        case "softmax":
+            return f"hl.softmax({args[0]}, -1)"
+        case "einsum":
+            return f'hl.einsum("{value.summed}", {args[0]}, {args[1]})'
         case "lifted":
             op = "logical_or" if value.dtype == "bool" else "add"
             return _infix(op, f"({args[0]})[None]", args[1])
@@ -146,7 +187,7 @@ def said(value: Value, body: Body) -> str:
 
 def _met(value: Value, args: list[str]) -> list[str]:
     """Operands with the dimensions that they lack."""
-    lacks = {"row": "[None, :]", "column": "[:, None]"} if value.place == "block" else {}
+    lacks = LACKS.get(value.place, {})
     return [
         f"({a}){lacks[v.place]}" if v.place in lacks else a
         for v, a in zip(value.args, args, strict=True)
@@ -158,6 +199,7 @@ def arguments(body: Body, sizes: Sizes, seed: int = 0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     m, n, g = sizes.rows, sizes.columns, sizes.groups
     shapes = {"x": (m, n), "v": (m,), "w": (n,), "u": (g, n), "s": (g,)}
+    shapes |= {"k": (m, sizes.heads), "h": (m, sizes.heads, n)}
     ends = np.sort(rng.integers(0, m + 1, g)).astype(np.int32)
     found = {"offsets": np.concatenate([[0], ends]).astype(np.int32)}
     if body.frame in ("gather", "scatter"):

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from textwrap import dedent
+from typing import Any
+
+import numpy as np
 
 import tilelang as tile
 from tilelang.ir import KernelIR, Loop, statements
@@ -15,10 +18,21 @@ from tilelang.ir.chain import Chain, Level, chain
 from tilelang.ir.verify import verify
 
 Pass = Callable[[KernelIR], KernelIR]
+RNG = np.random.default_rng(5)
 
 
 def again(kernel: tile.Kernel) -> tile.Kernel:
     return tile.kernel(kernel.__wrapped__)
+
+
+def floats(*shape: int) -> np.ndarray:
+    """Random numbers, other ones each time."""
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def ir_of(kernel: tile.Kernel, *args: Any) -> KernelIR:
+    """The kernel as a TPU's plan begins with it."""
+    return kernel.lower(*args, target="tpu:v6e").ir
 
 
 def loops(ir: KernelIR) -> str:

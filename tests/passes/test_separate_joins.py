@@ -12,21 +12,12 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.passes.becomes import becomes, stays
-from tilelang.ir import KernelIR
+from tests.passes.becomes import becomes, floats, ir_of, stays
 from tilelang.passes.separate_joins import separate_joins
 from tilelang.reference import evaluate
 
 separate_joins_file = sys.modules[separate_joins.__module__]
 RNG = np.random.default_rng(5)
-
-
-def floats(*shape):
-    return RNG.standard_normal(shape).astype(np.float32)
-
-
-def ir_of(kernel, *args) -> KernelIR:
-    return kernel.lower(*args, target="tpu:v6e").ir
 
 
 @tile.kernel

@@ -11,21 +11,13 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.passes.becomes import again, becomes, stays
+from tests.passes.becomes import again, becomes, floats, ir_of, stays
 from tilelang.ir import KernelIR
 from tilelang.passes.separate_parts import separate_parts
 from tilelang.reference import evaluate
 
 separate_parts_file = sys.modules[separate_parts.__module__]
 RNG = np.random.default_rng(6)
-
-
-def floats(*shape):
-    return RNG.standard_normal(shape).astype(np.float32)
-
-
-def ir_of(kernel, *args) -> KernelIR:
-    return kernel.lower(*args, target="tpu:v6e").ir
 
 
 @tile.kernel

@@ -120,7 +120,7 @@ def bench_of(target: Target, by: str, command: Sequence[str] | None, scratch: Pa
     match target:
         case GpuTarget() if by == "device":
             return GpuBench(target, scratch, command or GPU_WORKER)
-        case TpuTarget() if by == "device" or target.name != "cpu":
+        case TpuTarget() if by == "device" or not target.interpreted:
             return JaxBench(target, by, command or JAX_WORKER)
         case _:
             raise CallError(

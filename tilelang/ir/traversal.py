@@ -86,8 +86,8 @@ def rewrite_body(body: types.Body, change: Change) -> types.Body:
     return map_body(body, lambda stmt: (rewrite_stmt(stmt, change),))
 
 
-def rebuild_body(body: types.Body, change: Change) -> types.Body:
-    """Like `rewrite_body`, children first: `change` sees what has been made of them, once each."""
+def rebuilding(change: Change) -> Callable[[types.Expr], types.Expr]:
+    """Children first: `change` sees what has been made of them, once each."""
     done: dict[int, tuple[types.Expr, types.Expr]] = {}  # with what has the id, so that it lives
 
     def visit(expr: types.Expr) -> types.Expr:
@@ -97,6 +97,12 @@ def rebuild_body(body: types.Body, change: Change) -> types.Body:
             done[id(expr)] = expr, made if found is None else found
         return done[id(expr)][1]
 
+    return visit
+
+
+def rebuild_body(body: types.Body, change: Change) -> types.Body:
+    """The statements with `rebuilding` applied to what they compute."""
+    visit = rebuilding(change)
     return map_body(body, lambda stmt: (map_stmt(stmt, visit),))
 
 

@@ -98,12 +98,13 @@ class Problem:
     def extent(self, axis: str) -> int:
         """The length of the dimension that a tile axis moves along.
 
-        A static range is longer where what it indexes is masked.
+        A range is longer where what it indexes is masked.
         """
         found, uses = self.axis(axis), self.uses(axis)
         if uses:
             by = 0 if uses[0].offset is None else integers.value_of(uses[0].offset)
-            ends = [found.static[1] + by] if found.static is not None and by is not None else []
+            end = self.end(axis)
+            ends = [end + by] if end is not None and by is not None else []
             return max([*ends, *(u.size for u in uses)])
         if found.max_extent is not None:
             return found.max_extent
@@ -115,6 +116,26 @@ class Problem:
             found.loc,
             "give hl.tile(..., max_extent=) an upper bound",
         )
+
+    def end(self, axis: str) -> int | None:
+        """The position that a range ends at or before, where nothing but its length is unknown.
+
+        Where arrays are not masked they end it, too.
+        """
+        found = self.axis(axis)
+        if found.static is not None:
+            return found.static[1]
+        begin, by = integers.value_of(found.begin), self._left_at(axis)
+        if found.max_extent is None or begin is None or by is None or begin + by < 0:
+            return None
+        return begin + found.max_extent
+
+    def _left_at(self, axis: str) -> int | None:
+        """The offset at which an axis leaves all arrays that it cuts, which are masked there."""
+        uses = self.uses(axis)
+        if not uses or not all(use.loose for use in uses):
+            return None
+        return 0 if uses[0].offset is None else integers.value_of(uses[0].offset)
 
     @cached_property
     def nests(self) -> tuple[Loop | None, ...]:

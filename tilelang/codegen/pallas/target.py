@@ -30,6 +30,7 @@ class Target:
     wide             the matrix units are 256 lanes wide
     products         dtypes of which it multiplies matrices
     refused          dtypes that it does not compute in at all
+    interpreted      nothing is compiled: no block, memory or operation is too much
 
     Source of the figures: limits that libtpu 0.0.42.1 enforced when kernels were compiled ahead of
     time for each generation (16 MiB default on v5e and v5p, 32 MiB on v6e and 7x).
@@ -46,6 +47,7 @@ class Target:
     wide: bool = False
     products: frozenset[str] = PRODUCTS
     refused: frozenset[str] = frozenset({"float16"})
+    interpreted: bool = False
 
     @staticmethod
     def of(target: str | Target | None) -> Target:
@@ -94,6 +96,7 @@ def _targets() -> dict[str, Target]:
             v5e.vmem_physical,
             products=ANY,
             refused=frozenset(),
+            interpreted=True,
         ),
         "tpu:v4": Target("tpu:v4", "TPU v4", 1, 16 * MIB, 16 * MIB, products=WIDE),
         "tpu:v5e": v5e,

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from tilelang import ir
-from tilelang.ir.traversal import map_body, map_children, map_index, map_range, map_stmt
+from tilelang.ir.traversal import map_body, map_index, map_range, map_stmt, rebuilding
 from tilelang.language.dtypes import is_float, is_float8, to_numpy, wide_of
 from tilelang.language.op import OPS, names
 
@@ -41,14 +41,7 @@ OF_BFLOAT16 = names(
 
 def wide_operands(kernel: ir.KernelIR) -> ir.KernelIR:
     """The kernel with operands that the compiler of TPUs takes."""
-    done: dict[int, tuple[ir.Expr, ir.Expr]] = {}  # with what has the id, so that it lives
-
-    def visit(expr: ir.Expr) -> ir.Expr:
-        if id(expr) not in done:
-            made = map_children(expr, visit)
-            done[id(expr)] = expr, _widened(made) if isinstance(made, ir.Apply) else made
-        return done[id(expr)][1]
-
+    visit = rebuilding(lambda expr: _widened(expr) if isinstance(expr, ir.Apply) else None)
     index = partial(map_index, fn=visit)
     body = map_body(kernel.body, lambda stmt: (map_stmt(stmt, visit, index),))
     return replace(kernel, body=body, axes=tuple(map_range(a, visit) for a in kernel.axes))
@@ -79,8 +72,6 @@ def _computes(expr: ir.Apply, dtype: str) -> bool:
     """Whether the compiler has the operation of values of that dtype, where they lie."""
     if dtype in (*WIDE, "uint32"):
         return True
-    if expr.op == "where" and expr.type.rank < 2:  # the mask of a row is of 32 bits
-        return False
     return dtype == "bfloat16" and expr.op in OF_BFLOAT16 and any(a.type.shape for a in expr.args)
 
 
@@ -139,8 +130,9 @@ def _of_bools(expr: ir.Apply, op: str) -> ir.Expr:
 
 
 def _shaped(expr: ir.Apply) -> ir.Expr:
-    """A shape of bools as one of integers, but for what is a row or a column of a matrix."""
-    if expr.type.dtype != "bool" or (expr.op != "reshape" and expr.type.rank < 3):
+    """A shape of bools as one of integers, but for what is part of a matrix: a row, a column."""
+    moved = expr.op in ("reshape", "concat") or expr.type.rank > 2
+    if expr.type.dtype != "bool" or not moved:
         return expr
     made = _of(expr, "int32", *(cast(a, "int32") for a in expr.args))
     return ir.Apply("ne", (made, _number(0, "int32")), expr.type)

@@ -47,16 +47,17 @@ def sizes(
 
 
 def _whole(problem: Problem, axis: Axis, target: Target) -> int:
-    """The block that is all of a range: whole registers, where an array ends before it does."""
+    """The block that is all of a range: whole registers, where that is not all of each array."""
     size = max(problem.extent(axis.name), 1)
-    ends = any(use.size < size for use in problem.all_uses(axis.name))
-    need = multiple(problem, axis.name, target) if ends and target.name != "cpu" else 1
+    other = any(use.size != size for use in problem.uses(axis.name))
+    other = other or any(use.size < size for use in problem.all_uses(axis.name))
+    need = multiple(problem, axis.name, target) if other and not target.interpreted else 1
     return -(-size // need) * need
 
 
 def _check(problem: Problem, axis: Axis, block: int, size: int, target: Target) -> None:
     need, bounds = multiple(problem, axis.name, target), problem.bounds(axis.name)
-    if block == size or block % need == 0 or target.name == "cpu":
+    if block == size or block % need == 0 or target.interpreted:
         return  # the interpreter runs any block
     hint = f"on {target} use a multiple of {need}, or at least {size} for the whole dimension"
     if bounds is not None and bounds.most is not None and bounds.most < need:

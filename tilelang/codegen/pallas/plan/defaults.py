@@ -78,7 +78,7 @@ def following(problem: Problem, target: Target, config: Config) -> dict[str, int
         chosen = {config.block(str(problem.axis(n).block)) for n in names} - {None}
         for name in names if len(chosen) == 1 else ():
             block = _clamped(max(b or 1 for b in chosen), problem.extent(name), 1)
-            legal = block % multiple(problem, name, target) == 0 or target.name == "cpu"
+            legal = block % multiple(problem, name, target) == 0 or target.interpreted
             if legal and _in_bounds(problem, name, block):
                 found[name] = block
     return found

@@ -158,7 +158,7 @@ def _masked(placed: Placed) -> Placed:
 def _check_bools(problem: Problem, target: Target, windows: tuple[Window, ...]) -> None:
     """Refused for tiles of bools that ragged loops change in place: no TPU copies them."""
     held = any(w.dtype == "bool" for w in windows)
-    if target.name == "cpu" or not held or not any(f.ragged for f in problem.facts.axes):
+    if target.interpreted or not held or not any(f.ragged for f in problem.facts.axes):
         return
     stored = {s.tensor for s in ir.statements(problem.ir.body) if isinstance(s, ir.Store)}
     tensor = next(t for t in problem.ir.tensors if t.dtype == "bool" and t.name in stored)
@@ -356,11 +356,11 @@ def _cores(
     """
     if config.cores is None:
         shared = any(d.semantics == "parallel" and (d.extent or 0) > 1 for d in dims)
-        return target.cores if form == "pipeline" and shared and target.name != "cpu" else 1
+        return target.cores if form == "pipeline" and shared and not target.interpreted else 1
     cores = config.cores
     if cores == 1:
         return 1
-    if cores > target.cores and target.name != "cpu":
+    if cores > target.cores and not target.interpreted:
         raise Refused(
             Rule.CONFIG,
             f"cores={cores}, but {target} runs a program on {target.cores} core",

@@ -1,10 +1,11 @@
 """check_left_over(problem, axes): loops do nothing at positions that outputs have no place for.
 
-    for t in hl.tile(lengths[g], max_extent=50):
+    for t in hl.tile(offsets[g], offsets[g + 1]):
         if t.index < 30: y[t] = x[t + 8]           tiles are blocks of y, which ends at 30
         total = total + x[t + 8]                   and this is about all of them
 
-Where memory holds the range it is cut to what the output has room for, whatever a mask says.
+Where memory holds the begin of a range it is cut to what the output has room for, whatever a mask
+says.  Of others it is known where they end at most, and there are tiles as far as there.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def check_left_over(problem: Problem, axes: Mapping[str, AxisPlan]) -> None:
     for axis in axes.values():
         uses = problem.uses(axis.name) if axis.tiles_array and axis.tiles is None else ()
         if not uses or not all(use.loose for use in uses):
+            continue
+        if problem.end(axis.name) is not None:  # there are as many tiles as the range may have
             continue
         for what, loc in _besides(loops[axis.name], uses[0].offset):
             raise Refused(

@@ -54,7 +54,7 @@ def estimate(
     smem = sum(each.values())
     if table is not None and table.steps == "table":
         smem += table.rows * table.width * 4
-    if smem > target.smem and target.name != "cpu":  # the interpreter has room for any
+    if smem > target.smem and not target.interpreted:  # the interpreter has room for any
         raise Refused(
             Rule.FORM,
             f"{kernel.name} reads single numbers of tensors that take {smem:,} bytes of scalar "

@@ -40,7 +40,7 @@ def normalised(
     that may write a load anywhere.  Rows that are combined where they are stored are then found,
     and what is left is computed as TPUs compute; interpreters compute as it is.
     """
-    facts, kernel, wide = problem.facts, problem.ir, target.name != "cpu"
+    facts, kernel, wide = problem.facts, problem.ir, not target.interpreted
     passes: tuple[tuple[str, Callable[[ir.KernelIR], ir.KernelIR]], ...] = (
         ("mask_outside", lambda k: mask_outside(k, facts)),
         ("keep_inside", lambda k: keep_inside(k, facts)),

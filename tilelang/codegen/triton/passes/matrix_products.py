@@ -16,6 +16,7 @@ from math import prod
 from tilelang.ir import Apply, Dim, Expr, KernelIR, Type
 from tilelang.ir.traversal import rebuild_body
 from tilelang.language.dtypes import is_float
+from tilelang.language.shapes import transpose
 
 from .explicit_casts import apply, cast
 
@@ -53,8 +54,8 @@ def _product(expr: Apply, width: Width) -> Expr:
         [d for d in range(x.type.rank) if d != c and d not in taken]
         for x, c, taken in zip((a, b), contract, batch, strict=True)
     ]
-    a = _permuted(a, (*batch[0], *free[0], contract[0]))
-    b = _permuted(b, (*batch[1], contract[1], *free[1]))
+    a = transpose(a, (*batch[0], *free[0], contract[0]), expr.loc)
+    b = transpose(b, (*batch[1], contract[1], *free[1]), expr.loc)
     count = len(batch[0])
     many = prod(width(d) for d in a.type.shape[:count])
     lead: tuple[Dim, ...] = () if many == 1 else (a.type.shape[0] if count == 1 else many,)
@@ -70,13 +71,6 @@ def _product(expr: Apply, width: Width) -> Expr:
 def _merged(dims: tuple[Dim, ...], width: Width) -> Dim:
     """One dimension for several."""
     return dims[0] if len(dims) == 1 else prod(map(width, dims))
-
-
-def _permuted(expr: Expr, order: tuple[int, ...]) -> Expr:
-    if order == tuple(range(len(order))):
-        return expr
-    shape = tuple(expr.type.shape[d] for d in order)
-    return apply("transpose", (expr,), expr.type.dtype, shape, perm=order)
 
 
 def _reshaped(expr: Expr, shape: tuple[Dim, ...]) -> Expr:
@@ -95,7 +89,7 @@ def _outer(expr: Apply, contract: tuple[int, int], batch: tuple[tuple[int, ...],
         free = [
             d for d in range(side.type.rank) if d != contract[number] and d not in batch[number]
         ]
-        value = _permuted(side, (*batch[number], *free, contract[number]))
+        value = transpose(side, (*batch[number], *free, contract[number]), expr.loc)
         batches, own = value.type.shape[:count], value.type.shape[count:-1]
         ones = (1,) * (rank - count - (rows if number == 0 else rank - count - rows))
         shape = (*batches, *own, *ones) if number == 0 else (*batches, *ones, *own)

@@ -52,7 +52,7 @@ def in_pieces(launch: Launch, rows: int | None, target: Target) -> Launch | None
 
     None of rows: as many as pay, if any do.  A piece is made of whole registers.
     """
-    if rows is not None and target.name != "cpu" and rows % target.rows(1):
+    if rows is not None and not target.interpreted and rows % target.rows(1):
         return None
     tried = (
         _cut(launch, section, axis, rows)

@@ -45,7 +45,7 @@ def flowing(launch: Launch, target: Target, config: Config) -> Launch:
     Raises Refused where it is asked for and not possible.
     """
     asked = config.windows == "flowing"
-    if not asked and (config.windows is not None or target.name == "cpu"):
+    if not asked and (config.windows is not None or target.interpreted):
         return launch
     alone = _one_step(launch)
     found = tuple(_flowing_windows(launch, alone)) if alone or _steps_in_order(launch) else ()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilelang.analysis.uses import IndexedSite, references
+from tilelang.codegen.pallas.plan.body.registers import in_registers
 from tilelang.codegen.pallas.plan.body.statements import Groups, lower_body
 from tilelang.codegen.pallas.plan.physical import flat, parts_of
 from tilelang.codegen.pallas.plan.placement import Placed
@@ -47,7 +48,8 @@ def lowered(problem: Problem, target: Target, placed: Placed) -> tuple[Arrays, O
         if lifted or widened:
             arrays = survey(problem.ir, target, placed, found, resident, lifted, widened)
             order = order_of(placed, tuple(arrays.windows.values()))
-        return arrays, order, lower_body(arrays, placed)
+        body = lower_body(arrays, placed)
+        return arrays, order, body if target.interpreted else in_registers(body)
 
     first = arrays, _, groups = attempt(frozenset())
     outputs = ((t, w) for (t, _), w in arrays.windows.items() if w.output and not w.far)
