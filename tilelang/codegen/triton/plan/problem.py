@@ -91,10 +91,12 @@ class Prepared:
             return False
         if dim in self.padded:
             return self.padded[dim].size != self.padded[dim].lanes
-        begin, end = (integers.linear(inlined(b, self.defined)) for b in self.range(dim))
+        step, ends = self.step(dim), [inlined(b, self.defined) for b in self.range(dim)]
+        begin, end = map(integers.linear, ends)
         length = integers.plus(end, begin, by=-1)
-        whole = length is not None and not length[0] and length[1] % self.step(dim) == 0
-        return not whole or self.step(dim) != self.lanes(dim)
+        whole = length is not None and not length[0] and length[1] % step == 0
+        whole = whole or all(integers.is_multiple(b, step) for b in ends)
+        return not whole or step != self.lanes(dim)
 
     @cached_property
     def partial(self) -> frozenset[str]:
