@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.aot.written import compiled, needs_libtpu
 
 
 @tile.kernel
@@ -81,3 +84,33 @@ def test_a_whole_tile_that_a_loop_within_the_step_moves() -> None:
     """The default finds another form; random kernel 700092 had an internal error."""
     x = np.random.default_rng(0).standard_normal((5, 80, 3)).astype(np.float32)
     np.testing.assert_array_equal(largest_of_chunks(x), np.maximum(x[:2].max(1), 0))
+
+
+@tile.kernel
+def heads_to_boxes(x, offsets, length: hl.constexpr):
+    """out[b, h, l] = x[offsets[b] + l, h]; zero behind the sequence."""
+    H, B = x.shape[1], offsets.shape[0] - 1
+    out = hl.zeros([B, H, length, x.shape[2]], dtype=x.dtype)
+    for b, h in hl.grid([B, H]):
+        for t in hl.tile(offsets[b + 1] - offsets[b], max_extent=length):
+            out[b, h, t, :] = x[offsets[b] + t.index, h, :]
+    return out
+
+
+OFFSETS = np.array([0, 5, 5, 60, 61], np.int32)
+
+
+def test_rows_of_heads_that_a_step_has_in_front() -> None:
+    x = np.random.default_rng(2).standard_normal((70, 3, 16)).astype(np.float32)
+    out = np.asarray(heads_to_boxes(x, OFFSETS, 60))
+    for b, (begin, end) in enumerate(itertools.pairwise(OFFSETS)):
+        np.testing.assert_array_equal(out[b, :, : end - begin], x[begin:end].swapaxes(0, 1))
+        assert not out[b, :, end - begin :].any()
+
+
+@needs_libtpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_compiler_turns_whole_registers_of_them(dtype: str) -> None:
+    """60 rows are the whole dimension of the boxes, and no whole registers of x's."""
+    arguments = tile.spec((140, 3, 16), dtype), OFFSETS, 60
+    assert compiled(heads_to_boxes, *arguments, target="tpu:v5e").memory.code

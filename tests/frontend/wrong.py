@@ -259,6 +259,50 @@ def read_before_assigned(x):
     return x
 
 
+def read_before_its_loop(x, offsets):
+    r"""ParseError: g is read before it is assigned
+      for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=40):
+                                ^
+    hint: the loop of line N assigns it: read it inside of it
+    """
+    for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=40):
+        for g in hl.grid(4):
+            x[tm, :] = 0.0
+    return x
+
+
+def numbered_rows(x, offsets):
+    r"""ParseError: the tensor offsets is iterated over
+      for g, first in enumerate(offsets):
+                      ^^^^^^^^^^^^^^^^^^
+    hint: loop over its indices: for i in hl.grid(offsets.shape[0])
+    """
+    for g, first in enumerate(offsets):
+        x[first, :] = g
+    return x
+
+
+def listed_value(x, v):
+    r"""ParseError: a value of the kernel is iterated over
+      v[tm] = list(v[tm])
+              ^^^^^^^^^^^
+    hint: hl.grid and hl.tile loop over lengths that depend on data
+    """
+    for tm in hl.tile(40):
+        v[tm] = list(v[tm])
+    return v
+
+
+def parts_of_a_tensor(x, v):
+    r"""ParseError: x is used whole, as if it were a value
+      first, second = x.chunk(2, 1)
+                      ^^^^^^^^^^^^^
+    hint: load a part of it in a loop: for tile in hl.tile(x.shape[0]): ... x[tile, :] ...; in one, all of it is x[:, :]
+    """
+    first, second = x.chunk(2, 1)
+    return v
+
+
 def tile_after_loop(x, v):
     r"""ParseError: tm belongs to the loop of line N, and is read after it
       for tn in hl.tile(tm.end):

@@ -25,6 +25,7 @@ def value(name, *shape, dtype="float32"):
 x = Load("x", (Along("tm"), Along("tk")), Type(("tm", "tk"), "float32"))
 w = Load("w", (Along("tk"), Along("tn")), Type(("tk", "tn"), "float32"))
 acc, wide = value("acc", "tm", 64), value("wide", "tm", 32)
+odd = value("odd", "tm", 3)
 count, n = value("count", "tm", dtype="int32"), value("n", dtype="int32")
 mask = value("mask", "tm", dtype="bool")
 scalar = value("scalar")
@@ -235,6 +236,34 @@ CASES = {
         call(torch.narrow, acc, 1, 0, 1.5),
         "narrow: a part whose bounds depend on data",
         "begin and length are ints, or lengths of dimensions",
+    ),
+    "chunks of a tile": (
+        call(torch.chunk, x, 2),
+        "chunk: axis tm of x (float32[tm, tk]) is a tile",
+        "loop over the parts: hl.tile(begin, end) instead of tm",
+    ),
+    "no chunks": (
+        call(torch.chunk, acc, 0, 1), "chunk: 0 parts", "how many is an int, at least 1",
+    ),
+    "lengths of parts": (
+        call(torch.split, acc, [60, 8], 1),
+        "split: parts of 60, 8 of dimension 1 of acc (float32[tm, 64]), which is 64 long",
+        "",
+    ),
+    "length of a part": (
+        call(torch.split, acc, 0, 1),
+        "split: parts of 0",
+        "an int above 0, or a list of ints that add up to the length of the dimension",
+    ),
+    "equal parts": (
+        call(jnp.split, acc, 3, 1),
+        "split: 3 of dimension 1 of acc (float32[tm, 64]), which is 64 long",
+        "how many equal parts, an int that divides the length, or where parts begin, in order",
+    ),
+    "halves": (
+        call(hl.glu, odd),
+        "glu of dimension 1 of odd (float32[tm, 3]), which is 3 long",
+        "its length is even: half of it gates the other half",
     ),
     "stack of different shapes": (
         call(torch.stack, [acc, wide]),

@@ -77,6 +77,11 @@ TORCH = {
     "narrow": lambda m, x: [
         m.narrow(x, 0, 1, 2), x.narrow(1, -3, 2), x.narrow(0, 0, 3),
     ],
+    "chunk": lambda m, x: [
+        *m.chunk(x, 2, 1), *x.chunk(2), *x.chunk(7, dim=-1), *m.chunk(x, chunks=1),
+        *m.split(x, 3, 1), *x.split([1, 2]), *m.split(x, split_size_or_sections=(4, 0), dim=1),
+        m.nn.functional.glu(x), m.nn.functional.glu(x, dim=1),
+    ],
     "cat": lambda m, x: [m.cat([x, x], 1), m.cat((x, x), dim=0), m.stack([x, x], dim=-1)],
     "creation": lambda m, x: [
         m.zeros(2, 3), m.zeros((2, 3), dtype=m.int32), m.ones([2]), m.full((2, 2), 1.5),
@@ -179,6 +184,11 @@ JAX = {
     "concatenate": lambda m, x: [
         m.numpy.concatenate([x, x], axis=1), m.numpy.stack([x, x], axis=-1),
         m.lax.concatenate([x, x], 0),
+    ],
+    "split": lambda m, x: [
+        *m.numpy.split(x, 2, axis=1), *m.numpy.split(x, [1, 3, 3], 1),
+        *m.lax.split(x, (1, 2)), *m.numpy.split(x, indices_or_sections=(3,), axis=-1),
+        *m.numpy.split(x, 3), m.nn.glu(x), m.nn.glu(x, axis=1),
     ],
     "creation": lambda m, x: [
         m.numpy.zeros((2, 3)), m.numpy.zeros((2,), m.numpy.int32), m.numpy.ones(3),

@@ -10,7 +10,7 @@ import tilelang as tile
 from tests.planted.passes import Mutation
 from tests.runtime import test_batching, test_buckets, test_sharding
 from tests.subjects import SUBJECTS
-from tests.transforms import test_batch, test_partition
+from tests.transforms import test_batch, test_multiples, test_partition
 from tilelang.ir import Load, Store, Var, walk
 from tilelang.runtime import (
     auto_axes,
@@ -161,6 +161,10 @@ MUTATIONS = (
     Mutation(
         "parts are divided by nothing", multiples, "_is_finite", lambda factor: True,
         _obstacle("a divisor that may be 0"),
+    ),
+    Mutation(
+        "a product of numbers is a number", multiples, "_is_held", lambda sizes, dtype: True,
+        lambda: test_multiples.test_factors("an infinite product"),
     ),
     Mutation(
         "devices run the whole axis", partition, "_shorter", lambda axis, size: axis,

@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import Any
 
 from ..errors import ParseError
-from ..ir import Type, Var
+from ..ir import Load, Type, Var
 from ..language.calls import Builder, creation, creation_method, marker, method, operator, resolve
 from ..language.dtypes import DType, canonical, to_numpy
 from ..language.handles import MethodHandle, TensorHandle, TileHandle
@@ -25,7 +25,7 @@ from ..reads import is_kernel
 from . import observed, tensors
 from .attributes import attribute_of
 from .containers import check_comparable, check_mutable, consumed, items, keywords, own
-from .hosting import is_value, iterated, kind_of, on_device, reading, really
+from .hosting import check_iterable, is_value, iterated, kind_of, on_device, reading, really
 from .inlining import inlinable, inline, uses_language
 from .markers import MARKERS
 from .refusals import unknown_call
@@ -115,7 +115,20 @@ def _op(here: Here, fn: Any, builder: Builder, given: Arguments) -> Any:
             return made
     if given.args and isinstance(given.args[0], TensorHandle) and not makes_values:
         return tensors.rearranged(here, builder, given)
-    return settled(builder(given.loc, *given.args, **given.kwargs))
+    return _made(here, builder, given)
+
+
+def _made(here: Here, builder: Builder, given: Arguments) -> Any:
+    """What an op makes.  Where it makes several values of one, that one is computed once."""
+    made = builder(given.loc, *given.args, **given.kwargs)
+    if isinstance(made, tuple) and on_device(made) and given.args and _is_computed(given.args[0]):
+        whole = named(here, "whole", given.args[0], given.loc)
+        made = builder(given.loc, whole, *given.args[1:], **given.kwargs)
+    return settled(made)
+
+
+def _is_computed(value: object) -> bool:
+    return is_value(value) and not isinstance(value, Load)
 
 
 def _hosted(fn: Any, module: str, given: Arguments) -> Any:
@@ -139,7 +152,7 @@ def _method(here: Here, bound: MethodHandle, given: Arguments) -> Any:
             return tensors.called(here, name, builder, replace(given, args=[receiver, *given.args]))
     if builder is None:
         raise ParseError(f"a value of the kernel has no method {name}", given.loc)
-    return settled(builder(given.loc, receiver, *given.args, **given.kwargs))
+    return _made(here, builder, replace(given, args=[receiver, *given.args]))
 
 
 # ---------------------------------------------------------------- Python functions
@@ -178,6 +191,8 @@ def _python(here: Here, fn: Any, given: Arguments) -> Any:
 
 def _iterating(here: Here, fn: Any, given: Arguments) -> Any:
     """list(items), zip(a, b): the kernel's own sequences, of items that are read one by one."""
+    for arg in given.args:
+        check_iterable(given.loc, arg)
     if fn not in COPYING:
         args = [observed.listed(arg) for arg in given.args]
         return really(given.loc, fn, *args, **given.kwargs)

@@ -138,7 +138,7 @@ def _each(
     nodes = (n for g in generators for n in ast.walk(g.target))
     targets = frozenset(n.id for n in nodes if isinstance(n, ast.Name))
     outer = partial(variable, here.frame)
-    frame = Frame(here.frame.source, {}, targets, outer, here.frame.live)
+    frame = Frame(here.frame.source, {}, targets, {}, outer, here.frame.live)
     return list(_elements(here, replace(here, frame=frame), generators, element))
 
 

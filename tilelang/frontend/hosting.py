@@ -54,6 +54,18 @@ def _advice(error: Exception, args: tuple[Any, ...]) -> str:
 
 def iterated(loc: Loc, value: object) -> list[object]:
     """The items of a host value; ParseError for what has none."""
+    check_iterable(loc, value)
+    if not hasattr(value, "__iter__") and not hasattr(value, "__getitem__"):
+        raise ParseError(f"{kind_of(value)} is iterated over", loc, "a sequence is needed here")
+    found: list[object] = reading(loc, observed.items, value)
+    if len(found) > MOST:
+        hint = "hl.grid or hl.tile makes a loop in the kernel"
+        raise ParseError(f"a Python loop of over {MOST} iterations would be unrolled", loc, hint)
+    return found
+
+
+def check_iterable(loc: Loc, value: object) -> None:
+    """ParseError for what is the kernel's own: its elements are not known one by one."""
     match value:
         case TensorHandle(tensor):
             hint = f"loop over its indices: for i in hl.grid({tensor.name}.shape[0])"
@@ -66,13 +78,6 @@ def iterated(loc: Loc, value: object) -> list[object]:
     if is_value(value):
         hint = "hl.grid and hl.tile loop over lengths that depend on data"
         raise ParseError("a value of the kernel is iterated over", loc, hint)
-    if not hasattr(value, "__iter__") and not hasattr(value, "__getitem__"):
-        raise ParseError(f"{kind_of(value)} is iterated over", loc, "a sequence is needed here")
-    found: list[object] = reading(loc, observed.items, value)
-    if len(found) > MOST:
-        hint = "hl.grid or hl.tile makes a loop in the kernel"
-        raise ParseError(f"a Python loop of over {MOST} iterations would be unrolled", loc, hint)
-    return found
 
 
 # ---------------------------------------------------------------- what values are

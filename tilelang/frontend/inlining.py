@@ -17,7 +17,7 @@ from ..language.dtypes import DType
 from ..reads import FRAMEWORKS
 from ..texts import cells, read_by
 from . import observed
-from .liveness import assigned, liveness
+from .liveness import assigned, liveness, loop_variables
 from .scope import (
     DEEPEST,
     Arguments,
@@ -196,8 +196,9 @@ def _entered(here: Here, fn: FunctionType | Nested, given: Arguments) -> tuple[H
 def frame(source: SourceLines, node: Function, outer: Callable[[str], object]) -> Frame:
     """A function's variables before its first statement."""
     given = [a.arg for a in parameters(node)]
-    own = assigned(node.body) if isinstance(node, ast.FunctionDef) else ()
-    return Frame(source, {}, frozenset([*given, *own]), outer, liveness(node))
+    body = node.body if isinstance(node, ast.FunctionDef) else []
+    own = frozenset([*given, *assigned(body)])
+    return Frame(source, {}, own, loop_variables(body), outer, liveness(node))
 
 
 def shown(signature: inspect.Signature) -> str:

@@ -8,6 +8,7 @@ that is not; never the reverse.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -120,6 +121,15 @@ def _assigned(node: ast.AST) -> Iterator[str]:
         case _:
             for child in ast.iter_child_nodes(node):
                 yield from _assigned(child)
+
+
+def loop_variables(body: Sequence[ast.stmt]) -> dict[str, int]:
+    """Names that loops alone assign, with the line of the first such loop."""
+    loops = [n for stmt in body for n in ast.walk(stmt) if isinstance(n, ast.For)]
+    lines = {name: loop.lineno for loop in reversed(loops) for name in _stored(loop.target)}
+    every = Counter(name for stmt in body for name in _assigned(stmt))
+    by_loops = Counter(name for loop in loops for name in _assigned(loop.target))
+    return {name: line for name, line in lines.items() if every[name] == by_loops[name]}
 
 
 def reads(node: ast.AST | Sequence[ast.stmt]) -> Names:

@@ -53,12 +53,14 @@ class Frame:
 
     names  its variables so far
     own    every name that it assigns somewhere, which therefore is not one of `outer`
+    loops  names that loops alone assign, with the line of the first such loop
     outer  looks a name up in the enclosing functions, the globals and the builtins; KeyError
     """
 
     source: SourceLines
     names: dict[str, Bound | Missing]
     own: frozenset[str]
+    loops: Mapping[str, int]
     outer: Callable[[str], object]
     live: Live
 
@@ -238,6 +240,8 @@ def variable(frame: Frame, name: str) -> object:
             pass  # not in this frame
     if name in frame.own:
         hint = f"give it a value before, such as {name} = hl.zeros([...])"
+        if name in frame.loops:
+            hint = f"the loop of line {frame.loops[name]} assigns it: read it inside of it"
         raise ParseError(f"{name} is read before it is assigned", hint=hint)
     try:
         return frame.outer(name)

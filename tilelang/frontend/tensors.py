@@ -93,6 +93,8 @@ def rearranged(here: Here, builder: Builder, given: Arguments) -> Any:
     stand_in = ir.Var(tensor.name, ir.Type(tensor.shape, tensor.dtype))
     result = builder(given.loc, stand_in, *rest, **given.kwargs)
     if not is_value(result):
+        if on_device(result):  # several values: no view is
+            raise ParseError(*used_whole(tensor, given.loc))
         return result
     steps = _steps(result, stand_in)
     if steps is not None:

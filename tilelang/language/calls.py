@@ -29,6 +29,7 @@ _ALIASES = """
     dimensions:axis permutation:axes dim0:axis1 dim1:axis2 axis0:axis1 keepdim:keepdims
     keepdims:keepdim tensors:values arrays:values operands:values size:shape newshape:shape
     new_sizes:shape fill_value:value new_dtype:dtype ord:p end:stop
+    split_size_or_sections:sizes split_size:sizes
     out_dtype:preferred_element_type preferred_element_type:out_dtype
 """
 ALIASES: Mapping[str, Sequence[str]] = {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..ir import Expr
-from . import build, composed, creation, products, rearranged, variants
+from . import build, composed, creation, pieces, products, rearranged, variants
 from .op import BINARY, OPS, REDUCTIONS, UNARY
 from .values import Site, Value
 
@@ -67,7 +67,7 @@ BUILDERS: Mapping[str, Build] = {
     **{f"cast_{name}": variants.cast_method(d) for name, d in variants.CAST_METHODS.items()},
     **{
         name: function
-        for module in (composed, creation, products, rearranged, variants)
+        for module in (composed, creation, pieces, products, rearranged, variants)
         for name, function in vars(module).items()
         if inspect.isfunction(function) and function.__module__ == module.__name__
     },
@@ -108,7 +108,7 @@ HL: dict[str, Build] = {
         var std rms norm softmax log_softmax logsumexp layer_norm rms_norm
         dot mm bmm addmm baddbmm linear dot_general
         transpose permute matrix_transpose unsqueeze expand_dims:unsqueeze flatten cat:concatenate
-        narrow
+        narrow chunk glu
         broadcasted_iota
         """
     ),
@@ -126,7 +126,7 @@ TORCH: dict[str, Build] = {
         softmax log_softmax logsumexp rms_norm layer_norm
         dot:jnp_dot mv:matmul mm bmm addmm baddbmm
         transpose:swapaxes swapdims:swapaxes permute movedim:moveaxis t unsqueeze flatten narrow
-        cat:concatenate tensor:strong as_tensor:strong
+        chunk split:torch_split cat:concatenate tensor:strong as_tensor:strong
         """
     ),
 }
@@ -134,7 +134,7 @@ TORCH: dict[str, Build] = {
 FUNCTIONAL = _table(
     """
     relu silu sigmoid tanh softplus:torch_softplus gelu:torch_gelu logsigmoid:log_sigmoid
-    leaky_relu relu6 hardtanh mish softmax log_softmax layer_norm rms_norm linear
+    leaky_relu relu6 hardtanh mish softmax log_softmax layer_norm rms_norm linear glu
     """
 )
 
@@ -150,7 +150,7 @@ NUMPY: dict[str, Build] = {
         bitwise_invert:bitwise_not left_shift:shift_left right_shift:shift_right
         max:reduce_max min:reduce_min clip:clamp var:jnp_var std:jnp_std dot:jnp_dot
         transpose:reversed_axes permute_dims:permute matrix_transpose expand_dims:unsqueeze
-        ravel:flatten astype:cast array:strong asarray:strong
+        ravel:flatten astype:cast array:strong asarray:strong split:jnp_split
         """
     ),
 }
@@ -167,14 +167,14 @@ LAX = _table(
     reduce_sum reduce_max reduce_min reduce_or:reduce_any reduce_and:reduce_all
     argmax:lax_argmax argmin:lax_argmin dot:jnp_dot dot_general
     transpose:permute reshape expand_dims:unsqueeze squeeze broadcast_in_dim concatenate
-    iota broadcasted_iota full full_like
+    iota broadcasted_iota full full_like split:torch_split
     """
 )
 
 NN = _table(
     """
     relu sigmoid tanh softplus silu swish:silu gelu leaky_relu log_sigmoid relu6
-    hard_tanh:hardtanh mish softmax log_softmax logsumexp
+    hard_tanh:hardtanh mish softmax log_softmax logsumexp glu
     """
 )
 
@@ -218,7 +218,7 @@ METHODS: Mapping[str, Build] = _table(
     where:where_method masked_fill dot:jnp_dot mm bmm addmm baddbmm
     t transpose swapdims:swapaxes permute:permute_method moveaxis movedim:moveaxis
     reshape:reshape_method view:reshape_method flatten ravel:flatten unsqueeze narrow
-    expand:expand_method expand_as broadcast_to:expand_method
+    chunk split:torch_split expand:expand_method expand_as broadcast_to:expand_method
     contiguous:unchanged clone:unchanged copy:unchanged detach
     astype:cast to:to_method type_as size:size_of dim:rank_of
     """,

@@ -283,9 +283,7 @@ class Separating:
             made += parts
         return made
 
-    def _parts_of_part(
-        self, expr: Apply, value: Expr, dim: int, ends: Ends
-    ) -> list[Expr] | None:
+    def _parts_of_part(self, expr: Apply, value: Expr, dim: int, ends: Ends) -> list[Expr] | None:
         """Of the value itself, where the part's pieces lie in it."""
         start = expr.attr("start")
         cuts = tuple(sorted({start, *(start + e for e in ends), *self.ends(value, dim)} - {0}))

@@ -98,9 +98,7 @@ def lower(ir: KernelIR, facts: Facts, config: Config | None, target: Target) -> 
     return allowed(lowered(ir, facts, config, target))
 
 
-def lowered(
-    ir: KernelIR, facts: Facts, config: Config | None, target: Target
-) -> Lowered | Refusal:
+def lowered(ir: KernelIR, facts: Facts, config: Config | None, target: Target) -> Lowered | Refusal:
     """The same, for whoever can do something else where it is refused."""
     with our_fault(ir.name, ir.loc):
         problem, given = _problem(ir, facts), config or Config()

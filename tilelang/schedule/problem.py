@@ -111,7 +111,9 @@ class Problem:
             return found.static[1]
         raise Refused(
             Rule.KERNEL,
-            f"{found.user} has no bound", found.loc, "give hl.tile(..., max_extent=) an upper bound"
+            f"{found.user} has no bound",
+            found.loc,
+            "give hl.tile(..., max_extent=) an upper bound",
         )
 
     @cached_property

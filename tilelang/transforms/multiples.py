@@ -9,9 +9,13 @@ numbers must be neither 0 nor infinite: 0 / 0 of an empty part is not what 5 / 0
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from math import isfinite
+
+from ml_dtypes import finfo, iinfo
 
 from ..ir import Apply, Const, Expr, Var
+from ..language.dtypes import is_float, to_numpy
+
+_Sizes = tuple[float, float]
 
 
 def uncast(expr: Expr) -> Expr:
@@ -34,16 +38,41 @@ def is_multiple(expr: Expr, sums: Collection[str], varies: Callable[[Expr], bool
 
 def _is_finite(factor: Expr) -> bool:
     """Whether a number is proved to be neither 0 nor infinite."""
+    return _size(factor) is not None
+
+
+def _size(factor: Expr) -> _Sizes | None:
+    """The least and the largest absolute value of a number proved to be neither 0 nor infinite.
+
+    1e30 * 1e30 is infinite in float32, and its inverse 0.  Numbers that are not normal count as 0:
+    TPUs compute with 0 for them.
+    """
     match factor:
         case Const(value):
-            return value != 0 and isfinite(value)
+            sizes = (abs(value), abs(value))
         case Apply("maximum", args) if "int" in factor.type.dtype:
-            return any(isinstance(arg, Const) and arg.value > 0 for arg in args)
+            least = max((arg.value for arg in args if isinstance(arg, Const)), default=0)
+            sizes = (least, iinfo(to_numpy(factor.type.dtype)).max)
         case Apply("cast" | "broadcast" | "expand_dims", (x, *_)):
-            return _is_finite(x)
+            sizes = _size(x)
         case Apply("full"):
-            return _is_finite(Const(factor.attr("value"), factor.type))
-        case Apply("mul" | "div", (x, y)) if "int" not in factor.type.dtype:
-            return _is_finite(x) and _is_finite(y)
+            sizes = _size(Const(factor.attr("value"), factor.type))
+        case Apply("mul" | "div" as op, (x, y)) if is_float(factor.type.dtype):
+            sizes = _combined(op, _size(x), _size(y))
         case _:
-            return False
+            sizes = None
+    return sizes if sizes and _is_held(sizes, factor.type.dtype) else None
+
+
+def _combined(op: str, x: _Sizes | None, y: _Sizes | None) -> _Sizes | None:
+    if x is None or y is None:
+        return None
+    return (x[0] * y[0], x[1] * y[1]) if op == "mul" else (x[0] / y[1], x[1] / y[0])
+
+
+def _is_held(sizes: _Sizes, dtype: str) -> bool:
+    """Whether a dtype has all numbers of these sizes, neither as 0 nor as infinity."""
+    if is_float(dtype):
+        limits = finfo(to_numpy(dtype))
+        return float(limits.smallest_normal) <= sizes[0] and sizes[1] <= float(limits.max)
+    return dtype != "bool" and sizes[0] >= 1 and sizes[1] <= iinfo(to_numpy(dtype)).max

@@ -43,9 +43,7 @@ def put_rows(scope: Scope, store: Store, block: Callable[[tuple[Dim, ...]], PExp
     combine = store.combine
     if window.dtype == "uint32" and combine in ("maximum", "minimum"):
         combine = f"unsigned_{combine}"
-    rows = PutRows(
-        place, live, combine, name, tile, stored, far, copies, part, stop, store.tensor
-    )
+    rows = PutRows(place, live, combine, name, tile, stored, far, copies, part, stop, store.tensor)
     select = () if far else selects(arrays, window, store.index, store.tensor)
     return Write(window.ref, select, block(shape), store.loc, rows)
 

@@ -305,7 +305,7 @@ def _dims(arrays: Arrays, to: IndexedSite, part: int = 0) -> tuple[WindowDim, ..
         return tuple(
             cut.Whole(host.shape[d])
             if d == turned or d in arrays.several.get(to.tensor, ())
-            else _dim(arrays, host, entry, len(entries) - d, whole, inside, part)
+            else _dim(arrays, to, entry, len(entries) - d, whole, inside, part)
             for d, entry in enumerate(entries)
         )
 
@@ -316,19 +316,20 @@ def _dims(arrays: Arrays, to: IndexedSite, part: int = 0) -> tuple[WindowDim, ..
 
 
 def _dim(
-    arrays: Arrays, host: HostArray, entry: Index, place: int, kept: bool, inside: bool, part: int
+    arrays: Arrays, to: IndexedSite, entry: Index, place: int, kept: bool, inside: bool, part: int
 ) -> WindowDim:
     """How the dimension at `place`, counted from the last, is cut.
 
     `kept`: a step sees all positions that an index read from memory may name.
     `inside`: loops inside the step are under way when it is cut.
     """
+    host = arrays.hosts[to.tensor]
     size, rows = host.shape[-place], arrays.target.tile(place, itemsize(host.dtype))
     match entry:
         case Along(name, offset):
             axis = arrays.axes[name]
             far = shift(axis, offset)
-            block = axis.size if far is None else rounded(axis, place, host.dtype, arrays.target)
+            block = axis.size if far is None else moved_block(arrays, to.tensor, to.index, entry)
             if axis.place == "inner" and not inside:
                 return cut.Whole(-(-size // block) * block)
             moved = axis.base if far is None else far
@@ -426,5 +427,6 @@ def moved_block(arrays: Arrays, tensor: str, index: tuple[Index, ...], moved: Al
     """How long the blocks are that a moved tile lies in."""
     host = arrays.hosts[tensor]
     entries = as_array(host, index)
-    place = len(entries) - entries.index(moved)
+    turned, dim = turned_dim(arrays.axes, entries), entries.index(moved)
+    place = len(entries) - dim - (turned is not None and turned > dim)  # in the block as it is kept
     return rounded(arrays.axes[moved.axis], place, host.dtype, arrays.target)
