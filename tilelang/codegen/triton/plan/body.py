@@ -23,7 +23,7 @@ from tilelang.ir import (
     successor,
 )
 from tilelang.ir.integers import INT
-from tilelang.ir.lanes import arange, expanded
+from tilelang.ir.lanes import arange, expanded, squeezed
 from tilelang.schedule.refusal import Refused, Rule
 
 from .access import access, both, compare, dims_of, in_range
@@ -129,7 +129,9 @@ def _last(scope: Scope, stmt: Store, rows: Expr, dims: tuple[Dim, ...]) -> Expr:
     for condition in live:
         later = both(later, expanded(condition, 0) if condition.type.shape else condition)
     number = apply("cast", (later,), "int32", square)
-    return compare("eq", apply("max", (number,), "int32", (dim,), axis=1, keepdim=False), 0)
+    last = compare("eq", apply("max", (number,), "int32", (dim,), axis=1, keepdim=False), 0)
+    wish = f"{stmt.tensor}_last"
+    return scope.own_name(scope.let(wish, scope.lower(last, stmt.loc), stmt.loc), wish)
 
 
 def _along(stmt: Store, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
@@ -139,7 +141,7 @@ def _along(stmt: Store, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
     shape = mask.type.shape
     if not [d for d in shape if d != 1]:
         for _ in shape:
-            mask = apply("squeeze", (mask,), "bool", mask.type.shape[1:], axis=0)
+            mask = squeezed(mask, 0)
         return mask
     place = dims.index(dim) - (len(dims) - len(shape))
     if [d for d in shape if d != 1] != [dim] or place < 0 or shape[place] != dim:
@@ -151,8 +153,7 @@ def _along(stmt: Store, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
             "mask whole rows, or give rows that are not meant an index outside of the array",
         )
     for axis in reversed([p for p in range(len(shape)) if p != place]):
-        rest = (*mask.type.shape[:axis], *mask.type.shape[axis + 1 :])
-        mask = apply("squeeze", (mask,), "bool", rest, axis=axis)
+        mask = squeezed(mask, axis)
     return mask
 
 

@@ -171,10 +171,7 @@ class Scope:
         """Where a tile ends: its last one where the range does."""
         running, step = self.axes[axis], self.kernel.step(axis)
         stop = integers.add(running.start, integers.const(step))
-        static = self.kernel.ir.axis(axis).static
-        if static is not None and (static[1] - static[0]) % step == 0:
-            return stop
-        return integers.minimum(stop, running.end)
+        return stop if self.kernel.is_whole(axis) else integers.minimum(stop, running.end)
 
     def _in_range(self, dim: str) -> Expr:
         kernel = self.kernel
