@@ -48,11 +48,11 @@ def backward_kv_kernel(
         # outer is parallel: each outer writes its own rows of dk
         for outer in tl.range(0, 16):
             # column is parallel: each column writes its own slices of dk
-            for column_start in tl.range(0, columns, 32):
-                column_at = column_start + tl.arange(0, 32)
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     dk_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
-                    tl.zeros([32, 32], tl.bfloat16),
+                    tl.zeros([32, 64], tl.bfloat16),
                     mask=(seen == 0)[:, None],
                 )
     # jagged_attention_backward.py:84: dv = hl.zeros(v.shape, dtype=v.dtype)
@@ -83,11 +83,11 @@ def backward_kv_kernel(
         # outer_1 is parallel: each outer_1 writes its own rows of dv
         for outer_1 in tl.range(0, 16):
             # column_1 is parallel: each column_1 writes its own slices of dv
-            for column_1_start in tl.range(0, columns_1, 32):
-                column_1_at = column_1_start + tl.arange(0, 32)
+            for column_1_start in tl.range(0, columns_1, 64):
+                column_1_at = column_1_start + tl.arange(0, 64)
                 tl.store(
                     dv_ptr + outer_1 * 2097152 + row_1_at[:, None] * 128 + column_1_at[None, :],
-                    tl.zeros([32, 32], tl.bfloat16),
+                    tl.zeros([32, 64], tl.bfloat16),
                     mask=(seen_1 == 0)[:, None],
                 )
     # jagged_attention_backward.py:86: for tk in hl.tile(offsets[b], offsets[b + 1]):

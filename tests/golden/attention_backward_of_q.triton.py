@@ -38,11 +38,11 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
         # outer is parallel: each outer writes its own rows of dq
         for outer in tl.range(0, 16):
             # column is parallel: each column writes its own slices of dq
-            for column_start in tl.range(0, columns, 32):
-                column_at = column_start + tl.arange(0, 32)
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     dq_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
-                    tl.zeros([32, 32], tl.bfloat16),
+                    tl.zeros([32, 64], tl.bfloat16),
                     mask=(seen == 0)[:, None],
                 )
     # jagged_attention_backward.py:65: for tq in hl.tile(offsets[b], offsets[b + 1]):

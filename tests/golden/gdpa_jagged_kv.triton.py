@@ -51,11 +51,11 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
         # outer is parallel: each outer writes its own rows of out
         for outer in tl.range(0, 8):
             # column is parallel: each column writes its own slices of out
-            for column_start in tl.range(0, columns, 32):
-                column_at = column_start + tl.arange(0, 32)
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
-                    tl.zeros([32, 32], tl.bfloat16),
+                    tl.zeros([32, 64], tl.bfloat16),
                     mask=(seen == 0)[:, None],
                 )
     # gdpa_jagged_kv.py:46: for tq in hl.tile(q_offsets[b], q_offsets[b + 1]):

@@ -35,11 +35,11 @@ def grouped_gemm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
             )
         columns = tl.where(outside, 2048, 0)
         # column is parallel: each column writes its own columns of y
-        for column_start in tl.range(0, columns, 32):
-            column_at = column_start + tl.arange(0, 32)
+        for column_start in tl.range(0, columns, 64):
+            column_at = column_start + tl.arange(0, 64)
             tl.store(
                 y_ptr + row_at[:, None] * 2048 + column_at[None, :],
-                tl.zeros([32, 32], tl.bfloat16),
+                tl.zeros([32, 64], tl.bfloat16),
                 mask=(seen == 0)[:, None],
             )
     # grouped_gemm.py:38: for tm, tn in hl.tile([offsets[g], 0], [offsets[g + 1], N], max_extent=...

@@ -36,11 +36,11 @@ def jagged_dense_add_kernel(x_ptr, dense_ptr, offsets_ptr, y_ptr):
             )
         columns = tl.where(outside, 512, 0)
         # column is parallel: each column writes its own columns of y
-        for column_start in tl.range(0, columns, 32):
-            column_at = column_start + tl.arange(0, 32)
+        for column_start in tl.range(0, columns, 64):
+            column_at = column_start + tl.arange(0, 64)
             tl.store(
                 y_ptr + row_at[:, None] * 512 + column_at[None, :],
-                tl.zeros([32, 32], tl.bfloat16),
+                tl.zeros([32, 64], tl.bfloat16),
                 mask=(seen == 0)[:, None],
             )
     # jagged_dense_add.py:45: begin, end = offsets[g], offsets[g + 1]

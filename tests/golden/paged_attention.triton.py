@@ -59,11 +59,11 @@ def paged_attention_kernel(
         # outer is parallel: each outer writes its own rows of out
         for outer in tl.range(0, 32):
             # column is parallel: each column writes its own slices of out
-            for column_start in tl.range(0, columns, 32):
-                column_at = column_start + tl.arange(0, 32)
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     out_ptr + outer * 524288 + row_at[:, None] * 128 + column_at[None, :],
-                    tl.zeros([32, 32], tl.bfloat16),
+                    tl.zeros([32, 64], tl.bfloat16),
                     mask=(seen == 0)[:, None],
                 )
     # paged_attention.py:53: begin, end, length = offsets[b], offsets[b + 1], lengths[b]
