@@ -11,7 +11,7 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.compile_cache import CUDA, CachedWorker
 from tests.frameworks import needs_examples_in_torch
-from tests.gpu import legality, matrix
+from tests.gpu import kernels, legality, matrix
 from tests.gpu.compiler import case
 from tests.subjects import SUBJECTS
 from tests.tiers import HALF, share
@@ -65,6 +65,21 @@ def test_the_estimate_of_shared_memory_agrees_with_the_compiler(sample):
     for launch, program in zip(lowered.plan.launches, made.programs, strict=True):
         if launch.shared:
             assert launch.shared == pytest.approx(program.shared, rel=0.05)
+
+
+GATES = tuple(tile.spec(s, "bfloat16") for s in ((4096, 72), (8, 72, 80), (8, 72, 80)))
+
+
+@needs_triton
+@pytest.mark.parametrize("arch", [89, 90])
+def test_programs_of_one_item_keep_no_operands_of_another(arch):
+    """sm_89 had no memory for those, and did not compile the default."""
+    target = f"cuda:sm{arch}"
+    lowered = kernels.whole_gates.lower(*GATES, tile.spec((9,), "int32"), target=target)
+    with CachedWorker(compiler=CUDA) as worker:
+        (program,) = compile_lowered(lowered, worker=worker).programs
+    (launch,) = lowered.plan.launches
+    assert program.shared <= launch.shared
 
 
 # What each sample needs, by the compiler (Triton 3.6.0): the estimate without a compiler.

@@ -101,6 +101,8 @@ def test_parts_of_whole_tiles_have_no_masks():
     x, w = tile.spec((128, 4096), "bfloat16"), tile.spec((4096, 128), "bfloat16")
     text = matmul.source(x, w, config=asked(4), target=SM90)
     assert "mask" not in text
+    assert "mask" not in matmul.source(x, w, config=asked(3), target=SM90)  # 3 * 1408 > 4096
+    x, w = tile.spec((128, 4112), "bfloat16"), tile.spec((4112, 128), "bfloat16")
     assert "mask" in matmul.source(x, w, config=asked(3), target=SM90)
 
 

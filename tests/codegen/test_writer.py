@@ -19,6 +19,7 @@ from tilelang.codegen.writer import (
     Keyword,
     Node,
     Prefix,
+    Subscript,
     flat,
     infix,
     statement,
@@ -28,7 +29,7 @@ INFIX = ("+", "-", "*", "/", "//", "%", "&", "|", "^", "<<", ">>", "<", "==", "!
 
 ATOMS = ("x", "tm_mask", "a_rather_long_name_of_a_value", "offsets[g + 1]", "7", "-1.5", "-jnp.inf")
 KINDS = ("infix", "infix", "pow", "minus", "not", "call", "method", "turned", "keyword",
-         "tuple", "list")  # fmt: skip
+         "tuple", "list", "widened")  # fmt: skip
 
 
 @st.composite
@@ -53,6 +54,8 @@ def nodes(draw: st.DrawFn, depth: int = 4) -> Node:
             return Call("astype", (last,), of=of)
         case "turned":
             return Attribute(Atom("x") if first == Atom("7") else first, "T")
+        case "widened":
+            return Subscript(Atom("x") if first == Atom("7") else first, ":, None")
         case "keyword":
             return Call("jnp.sum", (*parts, Keyword("axis", last)))
         case _:
@@ -68,6 +71,8 @@ def explicit(node: Node) -> str:
             return f"{name}={explicit(value)}"
         case Attribute(of, name):
             return f"{explicit(of)}.{name}"
+        case Subscript(of, places):
+            return f"{explicit(of)}[{places}]"
         case Group(items, brackets):
             inner = "".join(f"{explicit(i)}, " for i in items)
             return f"{brackets[0]}{inner}{brackets[1]}"

@@ -26,6 +26,7 @@ from tests.fuzzing.program import (
     Value,
     parts,
 )
+from tests.fuzzing.repeated import repeated
 from tests.fuzzing.small import (
     attention,
     boxes,
@@ -36,6 +37,7 @@ from tests.fuzzing.small import (
     scaled_twice,
     small,
 )
+from tests.fuzzing.stepped import stepped
 from tests.fuzzing.tallied import tallied
 from tests.fuzzing.text import source
 
@@ -52,8 +54,10 @@ SCALED = 0.04  # of the programs
 BOXES = 0.06  # of the programs
 LANES = 0.08  # of the programs
 TWICE = 0.06  # of the programs
+REPEATED = 0.05  # of the programs
 TILES = 0.05  # of the programs count tiles of open blocks
 NARROW = 0.35  # of the programs have arrays of narrower dtypes
+STEPPED = 0.12  # of the programs with ragged loops
 FIXED = 0.12  # of the programs have a block_size
 COUNTED = 0.4  # of those with products along a loop whose tiles can be counted
 AS_THEY_ARE = 0.7  # of those, which changes make something else of
@@ -89,6 +93,8 @@ def compose(seed: int, sized: bool = True) -> Composed:
             program, softmax = scaled_twice(rng), False
         elif tiles := sized and random.Random(f"tiles {seed} {attempt}").random() < TILES:
             program, softmax = counted(rng), False
+        elif sized and random.Random(f"repeated {seed} {attempt}").random() < REPEATED:
+            program, softmax = repeated(rng), False
         elif boxed := random.Random(f"boxes {seed} {attempt}").random() < BOXES:
             program, softmax = boxes(rng), False
         else:
@@ -118,6 +124,10 @@ def compose(seed: int, sized: bool = True) -> Composed:
             made = layered(program, random.Random(f"planes {seed} {attempt}"))
             if made is not None and means_something(made):
                 program, changes = made, [*changes, "layered"]
+        if sized and random.Random(f"stepped {seed} {attempt}").random() < STEPPED:
+            made = stepped(program, random.Random(f"pages {seed} {attempt}"))
+            if made is not None and means_something(made):
+                program, changes = made, [*changes, "stepped"]
         summed = {p.axis for p in parts(program.body) if isinstance(p, Dot)}
         often = COUNTED if any(is_counted(a, summed) for a in program.axes) else FIXED
         if sized and random.Random(f"fixed {seed} {attempt}").random() < often:

@@ -215,7 +215,8 @@ def _inserted(run: Run, axis: str, step: Array) -> dict[str, Array]:
 def _first(run: Run, name: str) -> int:
     """Where the range of an axis begins in the whole array."""
     axis = run.program.axis(name)
-    return int(run.memory[axis.offsets][int(run.at[axis.of])]) if axis.offsets else 0
+    first = int(run.memory[axis.offsets][int(run.at[axis.of])]) if axis.offsets else 0
+    return first * axis.page
 
 
 def _range(run: Run, name: str) -> tuple[int, int]:
@@ -226,7 +227,7 @@ def _range(run: Run, name: str) -> tuple[int, int]:
     if axis.offsets:
         offsets, group = run.memory[axis.offsets], int(run.at[axis.of])
         run.read[axis.offsets][group : group + 2] = True
-        begin, end = int(offsets[group]), int(offsets[group + 1])
+        begin, end = (int(offsets[n]) * axis.page for n in (group, group + 1))
     if axis.until:
         other = run.at[axis.until]
         end = min(end, int(other[-1]) + 1)

@@ -130,7 +130,7 @@ def _fraction(part: Any) -> bool:
         case Update(op="decay") | Position() | TileNumber() | Scalar():
             return True
         case Number(value):
-            return not float(value).is_integer()  # infinite ones are none
+            return not float(value).is_integer()  # what no integer holds, infinity too
         case Masked(other=other):
             return not float(other).is_integer()
         case _:

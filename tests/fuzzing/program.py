@@ -29,6 +29,7 @@ class Axis:
     length   the tensor that has the end of the range, at `of`, or one number for all
     most     positions that a range has at most: what is behind them is left out; 0 for all
     block    the author's block_size, 0 if he leaves it open
+    page     of a ragged loop: positions that one number of the tensor stands for
     """
 
     name: str
@@ -43,6 +44,7 @@ class Axis:
     length: str = ""
     most: int = 0
     block: int = 0
+    page: int = 1
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def candidates(program: Program) -> Iterator[Program]:
 def _simpler_axis(axis: Axis) -> Iterator[Axis]:
     """An ordinary loop in the place of one whose range is read or has a window, or a short one."""
     if axis.offsets and not axis.until:
-        yield replace(axis, offsets="", of="", local=False)
+        yield replace(axis, offsets="", of="", local=False, page=1)
     if axis.length:
         yield replace(axis, length="", of="")
     if axis.window:
@@ -81,6 +81,8 @@ def _simpler_axis(axis: Axis) -> Iterator[Axis]:
         yield replace(axis, block=0)
     if axis.most:
         yield replace(axis, most=0)
+    if axis.page != 1:
+        yield replace(axis, page=1)
     if not axis.offsets and axis.kind != "full":
         for size in (2, axis.size // 2):
             if 1 < size < axis.size:

@@ -289,7 +289,7 @@ def _bounds(axis: Axis) -> tuple[str, str]:
     if axis.length:
         end = _term(Term(axis.of, axis.length))
     if axis.offsets:
-        begin, end = f"{axis.offsets}[{axis.of}]", f"{axis.offsets}[{axis.of} + 1]"
+        begin, end = _first(axis), _first(axis, " + 1")
     if axis.until:
         known = axis.offsets or axis.length
         end = f"hl.minimum({end}, {axis.until}.end)" if known else f"{axis.until}.end"
@@ -301,6 +301,11 @@ def _bounds(axis: Axis) -> tuple[str, str]:
         longest = str(axis.most) if axis.local else f"{begin} + {axis.most}"
         end = f"hl.minimum({end}, {longest})"
     return begin, end
+
+
+def _first(axis: Axis, more: str = "") -> str:
+    """Where the range of a group begins, or of one more."""
+    return f"{axis.offsets}[{axis.of}{more}]" + (f" * {axis.page}" if axis.page != 1 else "")
 
 
 def _joint(scope: Scope, first: Axis, second: Axis) -> str:
@@ -524,9 +529,9 @@ def _along(axis: Axis, pick: Pick) -> str:
         return f"{pick.through}[{axis.name}]"
     lanes = f"{pick.factor} * {axis.name}.index" if pick.factor != 1 else f"{axis.name}.index"
     if pick.start:
-        return f"{axis.offsets}[{axis.of}] + {lanes}"
+        return f"{_first(axis)} + {lanes}"
     if pick.back:
-        return f"{lanes} - {axis.offsets}[{axis.of}]"
+        return f"{lanes} - {_first(axis)}"
     moved = pick.factor != 1 or pick.terms
     name = f"{axis.name}.index" if axis.kind == "tile" and moved else axis.name
     return f"{pick.factor} * {name}" if pick.factor != 1 else name

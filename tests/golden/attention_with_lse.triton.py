@@ -27,20 +27,15 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
         seen = tl.zeros([32], tl.int32)
         for group_start in tl.range(0, ranges, 32):
             group_at = group_start + tl.arange(0, 32)
-            group_in = group_at < ranges
-            offsets_tile_2 = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
-            offsets_tile_3 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
+            offsets_tile_2 = tl.load(offsets_ptr + group_at)
+            offsets_tile_3 = tl.load(offsets_ptr + group_at + 1)
             seen = tl.maximum(
                 seen,
                 tl.max(
-                    tl.where(
-                        group_in,
-                        (
-                            (offsets_tile_2[None, :] <= row_at[:, None])
-                            & (row_at[:, None] < offsets_tile_3[None, :])
-                        ).to(tl.int32),
-                        -2147483648,
-                    ),
+                    (
+                        (offsets_tile_2[None, :] <= row_at[:, None])
+                        & (row_at[:, None] < offsets_tile_3[None, :])
+                    ).to(tl.int32),
                     axis=1,
                 ),
             )
@@ -48,13 +43,12 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
         # outer is parallel: each outer writes its own rows of out
         for outer in tl.range(0, 16):
             # column is parallel: each column writes its own slices of out
-            for column_start in tl.range(0, columns, 32):
-                column_at = column_start + tl.arange(0, 32)
-                column_in = column_at < columns
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
-                    tl.zeros([32, 32], tl.bfloat16),
-                    mask=column_in[None, :] & (seen == 0)[:, None],
+                    tl.zeros([32, 64], tl.bfloat16),
+                    mask=(seen == 0)[:, None],
                 )
     # jagged_attention_backward.py:40: lse = hl.zeros([H, T], dtype=hl.float32)
     # row_1 is parallel: each row_1 writes its own columns of lse
@@ -68,20 +62,15 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
         seen_1 = tl.zeros([32], tl.int32)
         for group_1_start in tl.range(0, ranges_1, 32):
             group_1_at = group_1_start + tl.arange(0, 32)
-            group_1_in = group_1_at < ranges_1
-            offsets_tile_4 = tl.load(offsets_ptr + group_1_at, mask=group_1_in, other=0)
-            offsets_tile_5 = tl.load(offsets_ptr + group_1_at + 1, mask=group_1_in, other=0)
+            offsets_tile_4 = tl.load(offsets_ptr + group_1_at)
+            offsets_tile_5 = tl.load(offsets_ptr + group_1_at + 1)
             seen_1 = tl.maximum(
                 seen_1,
                 tl.max(
-                    tl.where(
-                        group_1_in,
-                        (
-                            (offsets_tile_4[None, :] <= row_1_at[:, None])
-                            & (row_1_at[:, None] < offsets_tile_5[None, :])
-                        ).to(tl.int32),
-                        -2147483648,
-                    ),
+                    (
+                        (offsets_tile_4[None, :] <= row_1_at[:, None])
+                        & (row_1_at[:, None] < offsets_tile_5[None, :])
+                    ).to(tl.int32),
                     axis=1,
                 ),
             )
@@ -89,11 +78,10 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
         # column_1 is parallel: each column_1 writes its own rows of lse
         for column_1_start in tl.range(0, columns_1, 16):
             column_1_at = column_1_start + tl.arange(0, 16)
-            column_1_in = column_1_at < columns_1
             tl.store(
                 lse_ptr + column_1_at[:, None] * 16384 + row_1_at[None, :],
                 tl.zeros([16, 32], tl.float32),
-                mask=column_1_in[:, None] & (seen_1 == 0)[None, :],
+                mask=(seen_1 == 0)[None, :],
             )
     # jagged_attention_backward.py:42: for tq in hl.tile(offsets[b], offsets[b + 1]):
     offsets_tile = tl.load(offsets_ptr + groups)

@@ -35,20 +35,15 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
         seen = tl.zeros([32], tl.int32)
         for group_start in tl.range(0, ranges, 32):
             group_at = group_start + tl.arange(0, 32)
-            group_in = group_at < ranges
-            q_offsets_tile_2 = tl.load(q_offsets_ptr + group_at, mask=group_in, other=0)
-            q_offsets_tile_3 = tl.load(q_offsets_ptr + group_at + 1, mask=group_in, other=0)
+            q_offsets_tile_2 = tl.load(q_offsets_ptr + group_at)
+            q_offsets_tile_3 = tl.load(q_offsets_ptr + group_at + 1)
             seen = tl.maximum(
                 seen,
                 tl.max(
-                    tl.where(
-                        group_in,
-                        (
-                            (q_offsets_tile_2[None, :] <= row_at[:, None])
-                            & (row_at[:, None] < q_offsets_tile_3[None, :])
-                        ).to(tl.int32),
-                        -2147483648,
-                    ),
+                    (
+                        (q_offsets_tile_2[None, :] <= row_at[:, None])
+                        & (row_at[:, None] < q_offsets_tile_3[None, :])
+                    ).to(tl.int32),
                     axis=1,
                 ),
             )
@@ -56,13 +51,12 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
         # outer is parallel: each outer writes its own rows of out
         for outer in tl.range(0, 8):
             # column is parallel: each column writes its own slices of out
-            for column_start in tl.range(0, columns, 32):
-                column_at = column_start + tl.arange(0, 32)
-                column_in = column_at < columns
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
-                    tl.zeros([32, 32], tl.bfloat16),
-                    mask=column_in[None, :] & (seen == 0)[:, None],
+                    tl.zeros([32, 64], tl.bfloat16),
+                    mask=(seen == 0)[:, None],
                 )
     # gdpa_jagged_kv.py:46: for tq in hl.tile(q_offsets[b], q_offsets[b + 1]):
     q_offsets_tile = tl.load(q_offsets_ptr + groups)

@@ -34,32 +34,26 @@ def grouped_gemm_bias_activation_kernel(x_ptr, w_ptr, bias_ptr, offsets_ptr, y_p
         seen = tl.zeros([32], tl.int32)
         for group_start in tl.range(0, ranges, 32):
             group_at = group_start + tl.arange(0, 32)
-            group_in = group_at < ranges
-            offsets_tile_2 = tl.load(offsets_ptr + group_at, mask=group_in, other=0)
-            offsets_tile_3 = tl.load(offsets_ptr + group_at + 1, mask=group_in, other=0)
+            offsets_tile_2 = tl.load(offsets_ptr + group_at)
+            offsets_tile_3 = tl.load(offsets_ptr + group_at + 1)
             seen = tl.maximum(
                 seen,
                 tl.max(
-                    tl.where(
-                        group_in,
-                        (
-                            (offsets_tile_2[None, :] <= row_at[:, None])
-                            & (row_at[:, None] < offsets_tile_3[None, :])
-                        ).to(tl.int32),
-                        -2147483648,
-                    ),
+                    (
+                        (offsets_tile_2[None, :] <= row_at[:, None])
+                        & (row_at[:, None] < offsets_tile_3[None, :])
+                    ).to(tl.int32),
                     axis=1,
                 ),
             )
         columns = tl.where(outside, 2048, 0)
         # column is parallel: each column writes its own columns of y
-        for column_start in tl.range(0, columns, 32):
-            column_at = column_start + tl.arange(0, 32)
-            column_in = column_at < columns
+        for column_start in tl.range(0, columns, 64):
+            column_at = column_start + tl.arange(0, 64)
             tl.store(
                 y_ptr + row_at[:, None] * 2048 + column_at[None, :],
-                tl.zeros([32, 32], tl.bfloat16),
-                mask=column_in[None, :] & (seen == 0)[:, None],
+                tl.zeros([32, 64], tl.bfloat16),
+                mask=(seen == 0)[:, None],
             )
     # grouped_gemm_bias_activation.py:46: for tm, tn in hl.tile([offsets[g], 0], [offsets[g + 1],...
     offsets_tile = tl.load(offsets_ptr + groups)

@@ -36,7 +36,7 @@ def jagged_to_padded_kernel(x_ptr, offsets_ptr, out_ptr):
         x_rows = t_at + begin
         x_tile = tl.load(
             x_ptr + x_rows[:, None] * 512 + at512[None, :],
-            mask=t_in[:, None] & (x_rows >= 0)[:, None] & (x_rows < 131072)[:, None],
+            mask=(t_in & (x_rows >= 0) & (x_rows < 131072))[:, None],
             other=0.0,
         )
         tl.store(

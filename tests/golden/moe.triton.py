@@ -46,7 +46,7 @@ def moe_1_kernel(x_ptr, w_ptr, token_ptr, offsets_ptr, z_ptr):
             token_tile = tl.load(token_ptr + ts_at, mask=ts_in, other=0)
             x_rows = tl.load(
                 x_ptr + token_tile[:, None] * 2048 + td_at[None, :],
-                mask=ts_in[:, None] & (token_tile >= 0)[:, None] & (token_tile < 4096)[:, None],
+                mask=(ts_in & (token_tile >= 0) & (token_tile < 4096))[:, None],
                 other=0.0,
             )
             w_tile = tl.load(w_ptr + e * 2097152 + td_at[:, None] * 1024 + tn_at[None, :])
@@ -73,7 +73,7 @@ def moe_2_kernel(slot_ptr, gate_ptr, z_ptr, y_ptr):
     slot_tile = tl.load(slot_ptr + tt_at * 4)
     z_rows = tl.load(
         z_ptr + slot_tile[:, None] * 1024 + tn_1_at[None, :],
-        mask=(slot_tile >= 0)[:, None] & (slot_tile < 16384)[:, None],
+        mask=((slot_tile >= 0) & (slot_tile < 16384))[:, None],
         other=0.0,
     )
     gate_tile = tl.load(gate_ptr + tt_at * 4)
@@ -81,7 +81,7 @@ def moe_2_kernel(slot_ptr, gate_ptr, z_ptr, y_ptr):
     slot_tile_1 = tl.load(slot_ptr + tt_at * 4 + 1)
     z_rows_1 = tl.load(
         z_ptr + slot_tile_1[:, None] * 1024 + tn_1_at[None, :],
-        mask=(slot_tile_1 >= 0)[:, None] & (slot_tile_1 < 16384)[:, None],
+        mask=((slot_tile_1 >= 0) & (slot_tile_1 < 16384))[:, None],
         other=0.0,
     )
     gate_tile_1 = tl.load(gate_ptr + tt_at * 4 + 1)
@@ -89,7 +89,7 @@ def moe_2_kernel(slot_ptr, gate_ptr, z_ptr, y_ptr):
     slot_tile_2 = tl.load(slot_ptr + tt_at * 4 + 2)
     z_rows_2 = tl.load(
         z_ptr + slot_tile_2[:, None] * 1024 + tn_1_at[None, :],
-        mask=(slot_tile_2 >= 0)[:, None] & (slot_tile_2 < 16384)[:, None],
+        mask=((slot_tile_2 >= 0) & (slot_tile_2 < 16384))[:, None],
         other=0.0,
     )
     gate_tile_2 = tl.load(gate_ptr + tt_at * 4 + 2)
@@ -97,7 +97,7 @@ def moe_2_kernel(slot_ptr, gate_ptr, z_ptr, y_ptr):
     slot_tile_3 = tl.load(slot_ptr + tt_at * 4 + 3)
     z_rows_3 = tl.load(
         z_ptr + slot_tile_3[:, None] * 1024 + tn_1_at[None, :],
-        mask=(slot_tile_3 >= 0)[:, None] & (slot_tile_3 < 16384)[:, None],
+        mask=((slot_tile_3 >= 0) & (slot_tile_3 < 16384))[:, None],
         other=0.0,
     )
     gate_tile_3 = tl.load(gate_ptr + tt_at * 4 + 3)

@@ -39,7 +39,7 @@ def padded_to_jagged_kernel(d_ptr, offsets_ptr, y_ptr):
         d_rows = t_at - begin
         d_tile = tl.load(
             d_ptr + b * 524288 + d_rows[:, None] * 512 + at512[None, :],
-            mask=t_in[:, None] & (d_rows >= 0)[:, None] & (d_rows < 1024)[:, None],
+            mask=(t_in & (d_rows >= 0) & (d_rows < 1024))[:, None],
             other=0.0,
         )
         tl.store(y_ptr + t_at[:, None] * 512 + at512[None, :], d_tile, mask=t_in[:, None])

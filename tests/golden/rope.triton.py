@@ -28,7 +28,6 @@ def rope_kernel(x_ptr, cos_ptr, sin_ptr, y_ptr):
     tl.store(
         y_ptr + h * 1048576 + t_at[:, None] * 128 + at64[None, :], (a * c - b * s).to(tl.bfloat16)
     )
-    tl.debug_barrier()  # threads pass values through memory
     # rope.py:34: y[h, t, half:] = (b * c + a * s).to(y.dtype)
     tl.store(
         y_ptr + h * 1048576 + t_at[:, None] * 128 + (64 + at64)[None, :],

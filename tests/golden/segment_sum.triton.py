@@ -19,7 +19,7 @@ def segment_sum_kernel(x_ptr, ids_ptr, y_ptr):
     tl.atomic_add(
         y_ptr + ids_tile[:, None] * 512 + at512[None, :],
         x_tile.to(tl.float32),
-        mask=(ids_tile >= 0)[:, None] & (ids_tile < 512)[:, None],
+        mask=((ids_tile >= 0) & (ids_tile < 512))[:, None],
         sem="relaxed",
     )
 

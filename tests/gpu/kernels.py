@@ -232,3 +232,21 @@ def joined_and_multiplied(x, z, w):
     for _ in hl.grid(1):
         v[:, :] = w[0:8, 0:D].reshape(D, 8)
     return y, v
+
+
+@tile.kernel
+def with_vectors(x, w, v, offsets):
+    """Rows by a vector from either side, rows by their own rows, sums of rows by their weights."""
+    T, D = x.shape
+    G = offsets.shape[0] - 1
+    y, own = hl.zeros([T], dtype=hl.float32), hl.zeros([T, 2], dtype=hl.float32)
+    z = hl.zeros([G, D], dtype=hl.float32)
+    for g in hl.grid(G):
+        sums = hl.zeros([D], dtype=hl.float32)
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t] = hl.einsum("td,d->t", x[t, :], v[:]) - hl.einsum("d,td->t", v[:], w[t, :])
+            pairs = w[t, :].reshape(t, 2, D // 2)
+            own[t, :] = hl.einsum("thd,td->th", pairs, x[t, : D // 2])
+            sums += hl.einsum("td,t->d", x[t, :], hl.einsum("td,td->t", x[t, :], w[t, :]))
+        z[g, :] = sums
+    return y, own, z

@@ -125,6 +125,7 @@ def main() -> None:
     seen["later"] = "".join(linecache.getlines(later.__code__.co_filename))
     if "--time" in sys.argv:
         seen["times"] = times(quiet, (x, w, offsets))
+    seen["forms"] = forms(stub, compiled, quiet, (w, offsets))
     loaded.DIRECT = "another"  # as with a Triton whose functions may take other things
     for indexing in ("pointer", "descriptor"):
         other = tile.kernel(grouped_gemm.__wrapped__, target="cuda:sm90", checks=False)
@@ -134,6 +135,32 @@ def main() -> None:
             stub.last_grid(),
         ]
     print(json.dumps(seen))
+
+
+def forms(
+    stub: Any, compiled: Sequence[Any], kernel: Any, rest: Sequence[Any]
+) -> dict[str, list[Any]]:
+    """Of each form of x: launches, whether its own memory was read, and what was compiled for it.
+
+    Twice, because the second call runs what the first one wrote.
+    """
+    import numpy as np
+
+    from tests.gpu.arguments import FORMS, expanded, pointer
+
+    found: dict[str, list[Any]] = {}
+    ones = np.ones((256, 128), np.float32)
+    values = {name: form.make(ones, "cpu") for name, form in FORMS.items()}
+    values["one row"] = expanded(ones[0], 256, "cpu")
+    for name, value in values.items():
+        for nth in ("first", "later"):
+            launches, before = stub.last_count(), len(compiled)
+            kernel(value, *rest)
+            at = stub.last_argument(0)
+            found[f"{name}, {nth}"] = [
+                stub.last_count() - launches, at == pointer(value), at % 16 == 0, compiled[before:]
+            ]  # fmt: skip
+    return found
 
 
 def refused(call: Callable[[], Any]) -> str:

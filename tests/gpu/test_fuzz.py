@@ -14,10 +14,15 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from tests.fuzzing.compose import compose
+from tests.fuzzing.repeated import repeated
+from tests.fuzzing.small import grouped
+from tests.fuzzing.stepped import stepped
 from tests.fuzzing.trial import OK
 from tests.gpu import machine
 from tilelang.codegen.source import Source
 from tilelang.codegen.triton.passes import tile_wholes
+from tilelang.codegen.triton.plan import access, body, scope
+from tilelang.ir import integers
 
 if machine.LACKS:
     pytest.skip(machine.LACKS, allow_module_level=True)
@@ -169,6 +174,49 @@ def test_a_wrong_access_is_seen(change):
             machine.host(module)(x.copy(), offsets.copy())
         assert bool(faults) == wrong
     assert PLANTED[change] in faults[0]
+
+
+# ---------------------------------------------------------------- masks that are left out
+
+
+def paged_groups(rng):
+    """Sums of groups of whole pages, whose rows a step may divide."""
+    return stepped(grouped(rng), rng)
+
+
+def of_two(expr, number, exact=integers.is_multiple):
+    """Takes what is a multiple of half a number for one of it."""
+    return exact(expr, max(number // 2, 1))
+
+
+def first_of_each(mask):
+    """One condition of each dimension alone."""
+    found = {}
+    for term in access._conjuncts(mask):
+        base, axes = access._spread_from(term)
+        found.setdefault((base.type.rank, axes), term)
+    first, *rest = found.values()
+    for term in rest:
+        first = access.both(first, term)
+    return first
+
+
+LEFT_OUT = {
+    "masks of tiles that end within a step": (paged_groups, integers, "is_multiple", of_two),
+    "all but one condition of a dimension": (repeated, scope, "by_dimension", first_of_each),
+    "masks of lanes that store to the same row": (
+        repeated, body, "_along", lambda *_: access.compare("eq", integers.const(0), 0)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LEFT_OUT)
+def test_random_kernels_notice_what_is_left_out(what, monkeypatch):
+    draw, owner, name, wrong = LEFT_OUT[what]
+    programs = [draw(random.Random(n)) for n in range(6)]
+    assert {try_gpu(p, None, (0, 1)).kind for p in programs} <= {"ok", "refused"}
+    monkeypatch.setattr(owner, name, wrong)
+    assert {try_gpu(p, None, (0, 1)).kind for p in programs} & {"wrong", "memory"}
 
 
 def test_short_sums_have_the_lanes_of_a_product():

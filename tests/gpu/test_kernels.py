@@ -138,6 +138,10 @@ def floats(*shape):
     return np.asarray(RNG.standard_normal(shape), np.float32)
 
 
+def halves(*shape):
+    return floats(*shape).astype(ml_dtypes.bfloat16)
+
+
 ROWS = np.array([3, 1, 3, 7, 4, 3, 6, 1, 1, 0], np.int32)
 SMALL = {
     "odd_product": (kernels.odd_product, (floats(37, 9), floats(9, 20)), {"blocks": {"tm": 16}}),
@@ -170,6 +174,16 @@ SMALL = {
         kernels.joined_and_multiplied,
         (floats(21, 24), floats(21, 9), floats(33, 40)),
         {"blocks": {"t": 16}},
+    ),
+    "vectors": (
+        kernels.with_vectors,
+        (floats(45, 24), floats(45, 24), floats(24), np.int32([2, 20, 20, 41])),
+        {"blocks": {"t": 8}},
+    ),
+    "vectors of 16 bits": (
+        kernels.with_vectors,
+        (*(halves(*s) for s in ((45, 24), (45, 24), (24,))), np.int32([0, 3, 40, 45])),
+        {"tolerance": 2e-2},
     ),
     "whole weights": (
         kernels.whole_weights,

@@ -11,7 +11,7 @@ if os.environ.get("TRITON_INTERPRET") != "1" or importlib.util.find_spec("triton
     pytest.skip("needs Triton, and TRITON_INTERPRET=1", allow_module_level=True)
 
 from tests.gpu.planted import BUGS
-from tests.gpu.trial import verdict
+from tests.gpu.trial import text_of, verdict
 
 PRINTED = sorted({(b.subject, b.form) for b in BUGS})
 
@@ -36,6 +36,15 @@ RACES = ("a tile is stored into the rows of the next group", "a chunk starts at 
 def test_what_the_order_of_programs_hid_is_caught(what):
     (planted,) = (b for b in BUGS if b.what == what)
     assert verdict(planted.subject, planted.form, planted)
+
+
+@pytest.mark.parametrize(("name", "form"), PRINTED)
+def test_every_bug_has_a_place(name, form):
+    """So that it is not only every few days that somebody sees that a text has changed."""
+    text = text_of(name, form).text
+    for planted in BUGS:
+        if (planted.subject, planted.form) == (name, form):
+            assert planted.plant(text) != text
 
 
 def test_there_are_enough_bugs_and_each_has_a_name():

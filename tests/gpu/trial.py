@@ -57,12 +57,22 @@ def printed(subject: Subject, form: str, *args: Any) -> Source:
         return subject.kernel.lower(*args, config=config, target=target).source
 
 
-def verdict(name: str, form: str, planted: Bug | None = None) -> str:
-    """What a check says about a text, with a bug or without; "" if none says anything."""
+def text_of(name: str, form: str) -> Source:
+    """The text of an example that bugs of this form are planted into."""
+    subject, arrays = _given(name)
+    return printed(subject, form, *_arguments(subject, arrays))
+
+
+def _given(name: str) -> tuple[Subject, Arrays]:
     subject = next(s for s in SUBJECTS if s.name == name)
     sizes = {"rows": SPACE.rows, "groups": SPACE.groups} if subject.ragged else {}
-    arrays = subject.arrays("float32", **sizes)
-    source = printed(subject, form, *_arguments(subject, arrays))
+    return subject, subject.arrays("float32", **sizes)
+
+
+def verdict(name: str, form: str, planted: Bug | None = None) -> str:
+    """What a check says about a text, with a bug or without; "" if none says anything."""
+    subject, arrays = _given(name)
+    source = text_of(name, form)
     text = planted.plant(source.text) if planted else source.text
     try:
         with time_limit(SECONDS):

@@ -72,8 +72,11 @@ def changes_otherwise(expr: Expr) -> bool:
 
 
 def is_wrong(expr: Expr) -> bool:
-    """Whether an interval leaves a value out, or the sum of indices is another number."""
+    """Whether an interval leaves a value out, or a sum or a multiple is another number."""
     if changes_otherwise(expr):
+        return True
+    known = [of for of in (2, 3) if integers.is_multiple(expr, of)]
+    if any(value % of for of in known for _, value in values(expr)):
         return True
     low, high = interval(expr, leaf)
     total = linear(expr)
@@ -89,6 +92,16 @@ def is_wrong(expr: Expr) -> bool:
 
 def test_every_value_lies_in_the_interval() -> None:
     assert [str(e) for e in EXPRESSIONS if is_wrong(e)] == []
+
+
+def test_multiples_are_found() -> None:
+    """Whatever the parts are of which nothing is known."""
+    rows = apply("mul", H, const(6))
+    for expr in (rows, apply("sub", rows, const(12)), apply("minimum", const(3), rows)):
+        assert integers.is_multiple(expr, 3)
+        assert not integers.is_multiple(apply("add", expr, const(1)), 3)
+        assert integers.is_multiple(apply("floordiv", expr, const(3)), 1)
+        assert not integers.is_multiple(apply("floordiv", expr, const(3)), 2)
 
 
 def test_nothing_is_known_of_what_is_not_an_index() -> None:

@@ -75,7 +75,7 @@ def test_rows_in_no_range_are_looked_for() -> None:
                 next seen = maximum(seen, max(cast(expand_dims(offsets[group], axis=0) <= expand_dims(row.index, axis=1) and expand_dims(row.index, axis=1) < expand_dims(offsets[group + 1], axis=0), int32), axis=1))
             after found = seen
             columns: int32[] = where(outside, 48, 0)
-            for column in tile(0, columns, max_extent=48, block=32):
+            for column in tile(0, columns, max_extent=48, block=64):
                 y[row, column] = full([row, column], float32, value=7.0) where expand_dims(found == 0, axis=1)
         """,
     )

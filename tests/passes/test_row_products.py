@@ -11,7 +11,7 @@ import tilelang.language as hl
 from tests.aot.written import compiled, needs_libtpu
 from tests.derivatives import parsed
 from tests.passes.becomes import again, becomes, stays
-from tilelang.codegen.pallas.passes.row_products import row_products
+from tilelang.passes.row_products import row_products
 
 OFFSETS = np.array([1, 3, 3, 40, 49], np.int32)
 RNG = np.random.default_rng(0)
@@ -92,10 +92,42 @@ def test_rows_are_multiplied_and_summed() -> None:
     )
 
 
+@tile.kernel
+def by_vectors(x, w, v):
+    """Heads by a vector each, and by one for all."""
+    T, H, _ = x.shape
+    y = hl.zeros([T, H], dtype=hl.float32)
+    for t in hl.tile(T):
+        y[t, :] = hl.einsum("thd,td->th", x[t, ...], w[t, :])
+        y[t, :] += hl.einsum("d,thd->th", v[:], x[t, ...])
+    return y
+
+
+def test_vectors_are_multiplied_and_summed_where_it_is_asked_for() -> None:
+    args = [tile.spec(shape, "float32") for shape in ((64, 4, 32), (64, 32), (32,))]
+    ir, _ = parsed(by_vectors, tuple(args))
+    stays(ir, row_products)
+    becomes(
+        ir,
+        lambda kernel: row_products(kernel, vectors=True),
+        """
+        for t in tile(64):
+            y[t, 0:4] = dot(x[t, 0:4, 0:32], w[t, 0:32], contract=(2, 1), batch=((0,), (0,)))
+            y[t, 0:4] = y[t, 0:4] + dot(v[0:32], x[t, 0:4, 0:32], contract=(0, 2))
+        """,
+        """
+        for t in tile(64):
+            y[t, 0:4] = sum(x[t, 0:4, 0:32] * expand_dims(w[t, 0:32], axis=1), axis=2)
+            y[t, 0:4] = y[t, 0:4] + sum(expand_dims(expand_dims(v[0:32], axis=0), axis=0) * x[t, 0:4, 0:32], axis=2)
+        """,
+    )
+
+
 def test_matrices_stay() -> None:
     x, w = (tile.spec(shape, "float32") for shape in CASES[matrices_of_heads][:2])
     ir, _ = parsed(matrices_of_heads, (x, w, OFFSETS))
     stays(ir, row_products)
+    stays(ir, lambda kernel: row_products(kernel, vectors=True))
 
 
 @pytest.mark.parametrize("dtype", ["float32", ml_dtypes.bfloat16])

@@ -31,7 +31,13 @@ def _first_sign(a, b, by=1):
     return _plus(a, b)
 
 
-_plus = integers.plus
+def _some(expr, of):
+    """A multiple where one of the operands is."""
+    own = [_is_multiple(a, of) for a in getattr(expr, "args", ()) if a.type.dtype == "int32"]
+    return _is_multiple(expr, of) or any(own)
+
+
+_plus, _is_multiple = integers.plus, integers.is_multiple
 RULES = intervals.RULES
 
 MUTATIONS = (
@@ -53,4 +59,5 @@ MUTATIONS = (
              lambda a, by, up=False: divided(a, by)),
     Mutation("a minimum with a number changes as the other term", intervals, "either",
              lambda a, b: a),
+    Mutation("a sum is a multiple of what one term is", integers, "is_multiple", _some),
 )  # fmt: skip

@@ -21,7 +21,11 @@ from examples.jagged.grouped_gemm import grouped_gemm, make_inputs
 from tests.frameworks import needs_torch, to_torch
 from tilelang.aot import CudaCompiled
 from tilelang.errors import CallError, CompileError
+from tilelang.ir import TensorSpec
 from tilelang.runtime.cuda import execution
+from tilelang.runtime.cuda.device import place_of
+from tilelang.runtime.launch import TensorArgument
+from tilelang.runtime.tensors import Described
 from tilelang.runtime.written import Flat, function, joined
 
 SHAPES = (
@@ -178,6 +182,26 @@ def test_what_is_not_contiguous_is_copied():
 
 @needs_triton
 @needs_gcc
+@needs_torch
+def test_strange_tensors_are_launched_on():
+    """One launch each: on the tensor itself where it can be, by what was compiled for that."""
+    from tests.gpu.arguments import FORMS
+
+    variant = {True: [], False: [True, False, False, False]}
+    for name, form in FORMS.items():
+        first, later = (seen()["forms"][f"{name}, {nth}"] for nth in ("first", "later"))
+        on_host = name.startswith("NumPy")  # a GPU has a copy of each
+        for launches, itself, aligned, _ in (first, later):
+            assert (launches, aligned) == (1, form.aligned), name
+            assert itself == form.itself or on_host, name
+        assert first[3] in ([], [variant[form.aligned]]), name
+        assert later[3] == [], f"{name} is compiled again"
+    rows = [seen()["forms"][f"one row, {nth}"] for nth in ("first", "later")]
+    assert rows == [[1, False, True, []]] * 2, "a program reads rows that are there"
+
+
+@needs_triton
+@needs_gcc
 def test_descriptors_have_memory_and_arrays_that_are_aligned():
     (size,) = seen()["scratch"]
     launch = grouped_gemm.lower(
@@ -199,6 +223,29 @@ def test_without_a_gpu():
         "  hint: move them with .cuda(), or set TRITON_INTERPRET=1 before Python starts, to run it "
         "in Triton's interpreter",
     ]
+
+
+def placed(**devices):
+    """Where a call with tensors on these devices would go; `s_` has no dimension."""
+    torch = pytest.importorskip("torch", reason="calls on GPUs are made from torch")
+    tensors = [
+        SimpleNamespace(device=torch.device(d), dim=lambda n=n: 0 if n.startswith("s_") else 2)
+        for n, d in devices.items()
+    ]
+    described = Described(TensorSpec((2, 2), "float32", "torch"), "torch")
+    operands = [TensorArgument(n, name, described) for n, name in enumerate(devices)]
+    return str(place_of("kernel", operands, tensors, "cuda:sm90"))
+
+
+@pytest.mark.parametrize("other", ["cpu", "cuda:1", "xpu:0"])
+def test_tensors_on_two_devices(other):
+    with pytest.raises(CallError) as caught:
+        placed(x="cuda:0", w=other)
+    assert str(caught.value).splitlines() == [
+        f"w is on {other}, and x on cuda:0",
+        "  hint: move it: w.to(x.device)",
+    ]
+    assert placed(x="cuda:1", w="cuda:1", s_="cpu") == "cuda:1", "a number may come from the host"
 
 
 def test_shapes_without_data():

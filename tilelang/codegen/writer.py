@@ -34,6 +34,14 @@ class Attribute:
 
 
 @dataclass(frozen=True)
+class Subscript:
+    """`of[places]`"""
+
+    of: Node
+    places: str
+
+
+@dataclass(frozen=True)
 class Infix:
     """`left op right`, left-associative; `level` is Python's precedence, higher binds tighter."""
 
@@ -75,7 +83,7 @@ class Tuple:
     items: tuple[Node, ...]
 
 
-Node = Atom | Call | Attribute | Infix | Prefix | Keyword | Group | Tuple
+Node = Atom | Call | Attribute | Subscript | Infix | Prefix | Keyword | Group | Tuple
 
 LEVELS = {"|": 1, "^": 2, "&": 3, "<<": 4, ">>": 4, "+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6}
 COMPARE = 0
@@ -133,6 +141,8 @@ def flat(node: Node) -> str:
             return f"{start}{fn}({', '.join(map(flat, args))})"
         case Attribute(of, name):
             return f"{_operand(of, TIGHT)}.{name}"
+        case Subscript(of, places):
+            return f"{_operand(of, TIGHT)}[{places}]"
         case Prefix(op, operand, own):
             return f"{op}{_operand(operand, own)}"
         case Infix(op, left, right, own):
@@ -161,6 +171,11 @@ def lines(node: Node, indent: int, start: int, end: int = 0) -> list[str]:
             return _in_parentheses(of, f".{fn}({', '.join(map(flat, args))})", indent)
         case Attribute(of, name):
             return _in_parentheses(of, f".{name}", indent)
+        case Subscript(Infix() | Prefix() as of, places):
+            return _in_parentheses(of, f"[{places}]", indent)
+        case Subscript(of, places):
+            broken = lines(of, indent, start, end + len(places) + 2)
+            return [*broken[:-1], f"{broken[-1]}[{places}]"]
         case Call(fn, args, of) if args:
             head = "" if of is None else f"{_operand(of, TIGHT)}."
             inner = _items(args, indent)

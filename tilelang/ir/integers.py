@@ -104,6 +104,19 @@ def _computed(op: str, a: Expr, b: Expr, meaning: Callable[[int, int], int]) -> 
     return Apply(op, (a, b), INT)
 
 
+def is_multiple(expr: Expr, of: int) -> bool:
+    """Whether a number is a multiple of another one, whatever its parts are."""
+    match expr:
+        case Const(value):
+            return int(value) % of == 0
+        case Apply("add" | "sub" | "minimum" | "maximum", (a, b)) | Apply("where", (_, a, b)):
+            return is_multiple(a, of) and is_multiple(b, of)
+        case Apply("mul", (a, b)):
+            return is_multiple(a, of) or is_multiple(b, of)
+        case _:
+            return of == 1
+
+
 def compare(op: str, expr: Expr, number: int) -> Apply:
     """expr < number, or another comparison; of positions, one by one"""
     return Apply(op, (expr, const(number)), Type(expr.type.shape, "bool"))

@@ -17,6 +17,17 @@ def expanded(expr: Expr, axis: int) -> Expr:
     return Apply("expand_dims", (expr,), kind, (("axis", axis),))
 
 
+def squeezed(expr: Expr, axis: int) -> Expr:
+    """The value without the dimension of one at `axis`."""
+    match expr:
+        case Apply("expand_dims", (value,)) if expr.attr("axis") == axis:
+            return value
+        case _:
+            shape = expr.type.shape
+            kind = Type((*shape[:axis], *shape[axis + 1 :]), expr.type.dtype)
+            return Apply("squeeze", (expr,), kind, (("axis", axis),))
+
+
 def leading(expr: Expr, count: int) -> Expr:
     """The value with so many dimensions of one before its own."""
     for _ in range(count):

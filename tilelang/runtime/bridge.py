@@ -62,6 +62,15 @@ def torch_to_numpy(name: str, dtype: str) -> Read:
     return read
 
 
+def numpy_to_torch(dtype: str, array: np.ndarray) -> Any:
+    """A tensor of an array of that dtype: of its memory if it may be written to, else of a copy."""
+    whole = np.require(array, None, ("C", "W"))  # torch has no negative strides
+    if dtype not in REINTERPRETED:
+        return torch().from_numpy(whole)
+    carrier = REINTERPRETED[dtype][0]
+    return torch().from_numpy(whole.view(carrier)).view(getattr(torch(), dtype))
+
+
 def _array(tensor: Any, trained: bool) -> np.ndarray:
     """A view of its memory; FSDP frees that of parameters, which `numpy` makes torch forbid."""
     if tensor.is_neg():
@@ -120,9 +129,14 @@ def writer(framework: str) -> Callable[[str, Any, Any], None]:
 
 
 def _write_torch(name: str, tensor: Any, result: Any) -> None:
+    store_to_torch(name, tensor, torch().from_dlpack(result))
+
+
+def store_to_torch(name: str, tensor: Any, result: Any) -> None:
+    """The same of a tensor; CallError where several elements of the argument are one in memory."""
     try:
         with torch().no_grad():
-            tensor.copy_(torch().from_dlpack(result))
+            tensor.copy_(result)
     except RuntimeError as error:
         raise CallError(
             f"{name} cannot be written to: {error}", hint=f"pass {name}.clone()"
@@ -150,8 +164,7 @@ def exporter(framework: str, result: Tensor) -> Read | None:
     from_numpy = torch().from_numpy
     if result.dtype not in REINTERPRETED:
         return lambda array: from_numpy(_copied(array))
-    carrier, final = REINTERPRETED[result.dtype][0], getattr(torch(), result.dtype)
-    return lambda array: from_numpy(_copied(array).view(carrier)).view(final)
+    return lambda array: numpy_to_torch(result.dtype, _copied(array))
 
 
 def _copied(array: Any) -> np.ndarray:

@@ -29,7 +29,7 @@ from ..tensors import Described
 from ..written import Flat, function, joined, listed, local
 from .device import interprets, place_of, target_of
 from .programs import arrays_of, driver, launching, programs_of
-from .readers import reading, write_back
+from .readers import apart, reading, write_back
 
 # Variables of all arrays -> lines that make those behind the operands, and launch.
 Steps: TypeAlias = Callable[[Sequence[str]], Flat]
@@ -103,13 +103,15 @@ def _launch(
     def lines(parameters: Sequence[str]) -> Flat:
         arrays = {name: f"_{name}_" for name in arrays_of(plan)}
         pairs = [(o, parameters[o.place], f"_{o.name}_") for o in operands]
+        stored = [pair for pair in pairs if ir.tensor(pair[0].name).mutated]
         return joined(
             _where(device, parameters, lambda given: call(*given)),
             Flat((), (f"_verify({listed(parameters)})",) if verify else (), {"_verify": verify}),
             *(reading(o, o.place in here, device, given, array) for o, given, array in pairs),
+            apart([array for *_, array in pairs], [array for *_, array in stored]),
             steps(list(arrays.values())),
-            *(write_back(*pair) for pair in pairs if ir.tensor(pair[0].name).mutated),
-            _returning(ir, plan, {o.name: given for o, given, _ in pairs}, arrays),
+            *(write_back(*pair) for pair in stored),
+            _returning(ir, plan, {o.name: given for o, given, _ in pairs}, arrays, not torches),
         )
 
     known = {o.place: local(o.name) for o in operands}
@@ -159,15 +161,26 @@ def _there(device: Any, call: Callable[[Values], Any], values: Values) -> Any:
 
 
 def _returning(
-    ir: KernelIR, plan: Plan, given: Mapping[str, str], arrays: Mapping[str, str]
+    ir: KernelIR,
+    plan: Plan,
+    given: Mapping[str, str],
+    arrays: Mapping[str, str],
+    in_numpy: bool,
 ) -> Flat:
-    """The results in the author's structure; a returned parameter is the caller's object."""
+    """The results in the author's structure; a returned parameter is the caller's object.
+
+    in_numpy  as NumPy arrays, like all arguments: Triton's interpreter takes such calls
+    """
     made = [
         arrays[result.name] + "".join(f".{how}({sizes})" for how, sizes in result.views)
         for result in plan.results
     ]
+    names: dict[str, Any] = {}
+    if in_numpy:
+        names = {f"_numpy_of_{n}": bridge.torch_to_numpy(n, ir.tensor(n).dtype) for n in ir.returns}
+        made = [f"_numpy_of_{n}({array})" for n, array in zip(ir.returns, made, strict=True)]
     returned = [given.get(name, own) for name, own in zip(ir.returns, made, strict=True)]
-    return Flat((), (f"return {text_of(ir.structure, returned)}",))
+    return Flat((), (f"return {text_of(ir.structure, returned)}",), names)
 
 
 def _verifying(check: Check, operands: Sequence[TensorArgument]) -> Callable[[Values], None]:

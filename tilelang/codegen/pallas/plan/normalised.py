@@ -11,7 +11,6 @@ from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
 from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
 from tilelang.codegen.pallas.passes.gather_columns import gather_columns
 from tilelang.codegen.pallas.passes.numbers_as_rows import numbers_as_rows
-from tilelang.codegen.pallas.passes.row_products import row_products
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
 from tilelang.codegen.pallas.passes.wide_carries import wide_carries
@@ -23,6 +22,7 @@ from tilelang.passes.keep_inside import keep_inside
 from tilelang.passes.mask_outside import mask_outside
 from tilelang.passes.name_shared import name_shared
 from tilelang.passes.powers_of_two import powers_of_two
+from tilelang.passes.row_products import row_products
 from tilelang.passes.select_numbers import select_numbers
 from tilelang.passes.turn_late import turn_late
 from tilelang.schedule.problem import Problem

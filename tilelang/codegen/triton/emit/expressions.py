@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilelang.codegen.triton.plan.types import Access, Launch
-from tilelang.codegen.writer import TIGHT, Atom, Call, Keyword, Node, flat, infix, level
+from tilelang.codegen.writer import Atom, Attribute, Call, Keyword, Node, Subscript, flat, infix
 from tilelang.ir import Apply, Const, Expr, Var, children
 from tilelang.language.dtypes import is_float, is_narrow
 
@@ -138,7 +138,7 @@ class Printer:
         places = [":"] * len(base.type.shape)
         for axis in reversed(axes):
             places.insert(axis, "None")
-        return Atom(f"{_tight(self.node(base))}[{', '.join(places)}]")
+        return Subscript(self.node(base), ", ".join(places))
 
     def _arange(self, expr: Apply) -> Node:
         if not expr.args:
@@ -159,7 +159,7 @@ class Printer:
         if len(extents) == 1:
             return lanes
         places = [":" if d == axis else "None" for d in range(len(extents))]
-        node = Atom(f"{flat(lanes)}[{', '.join(places)}]")
+        node = Subscript(lanes, ", ".join(places))
         return Call("tl.broadcast_to", (node, ops.shape(extents)))
 
     def _full(self, expr: Apply) -> Node:
@@ -177,7 +177,7 @@ class Printer:
             return ops.full(after, node, expr.type.dtype)
         if len(before) < len(after):
             new = [*["None"] * (len(after) - len(before)), *[":"] * len(before)]
-            node = Atom(f"{_tight(node)}[{', '.join(new)}]")
+            node = Subscript(node, ", ".join(new))
         return Call("tl.broadcast_to", (node, ops.shape(after)))
 
     def _squeeze(self, expr: Apply) -> Node:
@@ -198,7 +198,7 @@ class Printer:
         order = expr.attr("perm")
         assert isinstance(order, tuple)
         if order == (1, 0):
-            return Atom(f"{_tight(value)}.T")
+            return Attribute(value, "T")
         return Call("tl.permute", (value, ops.shape(order)))
 
     def _find(self, expr: Apply) -> Node:
@@ -216,7 +216,3 @@ def _terms(offset: Expr) -> tuple[Expr, ...]:
         left, right = children(offset)
         return (*_terms(left), right)
     return (offset,)
-
-
-def _tight(node: Node) -> str:
-    return flat(node) if level(node) >= TIGHT else f"({flat(node)})"

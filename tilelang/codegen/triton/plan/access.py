@@ -8,7 +8,7 @@ unless the tensor has more elements than they count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from math import prod
 from typing import assert_never
@@ -17,6 +17,7 @@ from tilelang.analysis.masks import broadcast
 from tilelang.codegen.triton.passes.explicit_casts import apply
 from tilelang.ir import (
     Along,
+    Apply,
     At,
     Const,
     Dim,
@@ -33,7 +34,7 @@ from tilelang.ir.lanes import arange, leading, trailing
 from tilelang.schedule.refusal import Refused, Rule
 
 from .problem import Prepared
-from .types import Access
+from .types import Access, Part
 
 INT, BOOL = "int32", "bool"
 MOST = 2**31 - 1
@@ -85,13 +86,20 @@ def _dim(entry: Index, kernel: Prepared) -> Dim:
 
 
 def access(
-    kernel: Prepared, tensor: str, index: tuple[Index, ...], mask: Expr | None
+    kernel: Prepared,
+    tensor: str,
+    index: tuple[Index, ...],
+    mask: Expr | None,
+    also: Sequence[tuple[Expr, Dim]] = (),
 ) -> tuple[Access, tuple[Dim, ...]]:
-    """The elements at an index, in terms of the IR, and their dimensions."""
+    """The elements at an index, in terms of the IR, and their dimensions.
+
+    also  conditions of lanes along some dimensions, beside those that the index makes
+    """
     array, dims = kernel.ir.tensor(kernel.ir.root(tensor)), dims_of(index, kernel)
     shape, wide = kernel.ir.tensor(tensor).shape, prod(array.shape) > MOST
     terms: list[Expr] = []
-    conditions: list[tuple[str, Expr]] = []
+    conditions: list[Expr] = []
     place = 0
     for entry, size, stride in zip(index, shape, strides(kernel.ir, tensor), strict=True):
         if _is_scalar(entry):
@@ -99,31 +107,74 @@ def access(
             terms.append(scaled(entry.expr, stride, wide))
             continue
         position = _position(entry, dims[place])
-        whole = scaled(spread(position, place, len(dims)), stride, wide)
-        terms.append(whole)
-        for why, condition in _conditions(kernel, entry, dims[place], position, size):
-            conditions.append((why, spread(condition, place, len(dims))))
+        terms.append(scaled(spread(position, place, len(dims)), stride, wide))
+        held = _conditions(kernel, entry, dims[place], position, size)
+        conditions += [spread(condition, place, len(dims)) for condition in held]
         place += 1
+    conditions += [spread(condition, dims.index(dim), len(dims)) for condition, dim in also]
     if mask is not None:
-        conditions.append(("author", mask))
-    made = Access(array.name, array.dtype, total(terms))
-    return with_conditions(made, conditions, dims), dims
+        conditions.append(mask)
+    whole = array.name == tensor
+    parts = tuple(map(_part, index)) if whole else ()
+    held = reduce(both, conditions) if conditions else None
+    if held is not None and dims and not held.type.shape:  # the interpreter takes no scalar mask
+        held = apply("broadcast", (held,), BOOL, dims)
+    return Access(array.name, array.dtype, total(terms), held, parts), dims
 
 
-def with_conditions(
-    made: Access, conditions: list[tuple[str, Expr]], dims: tuple[Dim, ...]
-) -> Access:
-    """The access where besides all the conditions hold, each once."""
-    seen: dict[Expr, str] = {}
-    for why, condition in conditions:
-        seen.setdefault(condition, why)
-    held = [*([made.mask] if made.mask is not None else []), *seen]
-    if not held:
-        return made
-    mask = reduce(both, held)
-    if dims and not mask.type.shape:  # the interpreter takes no scalar mask for a tile
-        mask = apply("broadcast", (mask,), BOOL, dims)
-    return Access(made.tensor, made.dtype, made.offset, mask, (*made.why, *seen.values()))
+def _part(entry: Index) -> Part | None:
+    """The positions that an index is about, if they are known."""
+    match entry:
+        case Span(start, stop):
+            return start, stop
+        case At(Const(value)):
+            return int(value), int(value) + 1
+        case _:
+            return None
+
+
+# ---------------------------------------------------------------- masks
+
+
+def by_dimension(mask: Expr) -> Expr:
+    """A mask with the conditions of each dimension together, each once.
+
+    a[:, None] & (b[None, :] & c[:, None])  ->  (a & c)[:, None] & b[None, :]
+    """
+    found: dict[tuple[int, int], dict[Expr, None]] = {}
+    rest: dict[Expr, None] = {}
+    for term in _conjuncts(mask):
+        base, axes = _spread_from(term)
+        if base.type.rank != 1 or not axes:
+            rest[term] = None
+            continue
+        place = 0
+        for axis in axes:
+            place += axis <= place
+        found.setdefault((place, 1 + len(axes)), {}).update(dict.fromkeys(_conjuncts(base)))
+    grouped = [spread(reduce(both, own), *where) for where, own in found.items()]
+    return reduce(both, [*grouped, *rest])
+
+
+def _conjuncts(mask: Expr) -> Iterator[Expr]:
+    """The conditions that all must hold."""
+    match mask:
+        case Apply("logical_and", (a, b)):
+            yield from (*_conjuncts(a), *_conjuncts(b))
+        case _:
+            yield mask
+
+
+def _spread_from(expr: Expr) -> tuple[Expr, tuple[int, ...]]:
+    """What a value is without the dimensions that it was given, and where those were added."""
+    match expr:
+        case Apply("expand_dims", (value,)):
+            base, axes = _spread_from(value)
+            axis = expr.attr("axis")
+            assert isinstance(axis, int)
+            return base, (*axes, axis)
+        case _:
+            return expr, ()
 
 
 def total(terms: list[Expr]) -> Expr | None:
@@ -189,17 +240,17 @@ def _position(entry: Index, dim: Dim) -> Expr:
 
 def _conditions(
     kernel: Prepared, entry: Index, dim: Dim, position: Expr, size: int
-) -> Iterator[tuple[str, Expr]]:
-    """What must hold in a lane for it to be an element that is meant, each with its reason."""
+) -> Iterator[Expr]:
+    """What must hold in a lane for it to be meant: in range, and in the array."""
     if isinstance(dim, str) and kernel.is_partial(dim):
-        yield "axis", in_range(dim)
+        yield in_range(dim)
     match entry:
         case Along() if kernel.leaves(entry, size):
-            yield "edge", compare("ge", position, 0)
-            yield "edge", compare("lt", position, size)
+            yield compare("ge", position, 0)
+            yield compare("lt", position, size)
         case Gather():
-            yield "edge", compare("ge", position, 0)
-            yield "edge", compare("lt", position, size)
+            yield compare("ge", position, 0)
+            yield compare("lt", position, size)
         case _:
             pass
 

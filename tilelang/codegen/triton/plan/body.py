@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
 from tilelang.codegen.triton.passes.explicit_casts import apply, cast
@@ -24,14 +23,14 @@ from tilelang.ir import (
     successor,
 )
 from tilelang.ir.integers import INT
-from tilelang.ir.lanes import arange, expanded, trailing
+from tilelang.ir.lanes import arange, expanded, squeezed
 from tilelang.schedule.refusal import Refused, Rule
 
-from .access import access, both, compare, in_range, with_conditions
+from .access import access, both, compare, dims_of, in_range
 from .defaults import Width
 from .memory import copies_ahead, own_exprs
 from .scope import Running, Scope
-from .types import Access, Carried, For, Let, Step, Write
+from .types import Carried, For, Let, Step, Write
 from .unmoved import unmoved
 
 ATOMIC = {
@@ -93,15 +92,14 @@ def _typed(expr: Expr) -> Expr:
 
 def _store(scope: Scope, stmt: Store) -> None:
     index = scope.positions(stmt.tensor, stmt.index, stmt.loc)
-    found, dims = access(scope.kernel, stmt.tensor, index, stmt.mask)
-    if stmt.combine is None:
-        repeats = [
-            ("repeated", _spread_to(_last(scope, stmt, i.expr, dims), i.expr.type.shape[0], dims))
-            for i, written in zip(index, stmt.index, strict=True)
-            if isinstance(i, Gather) and isinstance(written, Gather)
-        ]
-        found = with_conditions(found, repeats, dims)
-    elif found.dtype not in ATOMIC[stmt.combine]:
+    dims = dims_of(index, scope.kernel)
+    last = [
+        (_last(scope, stmt, i.expr, dims), i.expr.type.shape[0])
+        for i, written in zip(index, stmt.index, strict=True)
+        if stmt.combine is None and isinstance(i, Gather) and isinstance(written, Gather)
+    ]
+    found, _ = access(scope.kernel, stmt.tensor, index, stmt.mask, last)
+    if stmt.combine is not None and found.dtype not in ATOMIC[stmt.combine]:
         raise Refused(
             Rule.KERNEL,
             f"{stmt.tensor} is {found.dtype}, of which there is no atomic {stmt.combine}",
@@ -114,16 +112,8 @@ def _store(scope: Scope, stmt: Store) -> None:
     elif stmt.combine is not None and value.type.shape != dims:
         value = apply("full", (value,), found.dtype, dims)
     scope.steps.append(
-        Write(
-            _lowered(scope, found, stmt.loc), scope.lower(value, stmt.loc), stmt.combine, stmt.loc
-        )
+        Write(scope.lowered(found, stmt.loc), scope.lower(value, stmt.loc), stmt.combine, stmt.loc)
     )
-
-
-def _lowered(scope: Scope, found: Access, loc: Loc | None) -> Access:
-    offset = None if found.offset is None else scope.lower(found.offset, loc)
-    mask = None if found.mask is None else scope.lower(found.mask, loc)
-    return replace(found, offset=offset, mask=mask)
 
 
 def _last(scope: Scope, stmt: Store, rows: Expr, dims: tuple[Dim, ...]) -> Expr:
@@ -139,7 +129,9 @@ def _last(scope: Scope, stmt: Store, rows: Expr, dims: tuple[Dim, ...]) -> Expr:
     for condition in live:
         later = both(later, expanded(condition, 0) if condition.type.shape else condition)
     number = apply("cast", (later,), "int32", square)
-    return compare("eq", apply("max", (number,), "int32", (dim,), axis=1, keepdim=False), 0)
+    last = compare("eq", apply("max", (number,), "int32", (dim,), axis=1, keepdim=False), 0)
+    wish = f"{stmt.tensor}_last"
+    return scope.own_name(scope.let(wish, scope.lower(last, stmt.loc), stmt.loc), wish)
 
 
 def _along(stmt: Store, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
@@ -149,7 +141,7 @@ def _along(stmt: Store, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
     shape = mask.type.shape
     if not [d for d in shape if d != 1]:
         for _ in shape:
-            mask = apply("squeeze", (mask,), "bool", mask.type.shape[1:], axis=0)
+            mask = squeezed(mask, 0)
         return mask
     place = dims.index(dim) - (len(dims) - len(shape))
     if [d for d in shape if d != 1] != [dim] or place < 0 or shape[place] != dim:
@@ -161,14 +153,8 @@ def _along(stmt: Store, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
             "mask whole rows, or give rows that are not meant an index outside of the array",
         )
     for axis in reversed([p for p in range(len(shape)) if p != place]):
-        rest = (*mask.type.shape[:axis], *mask.type.shape[axis + 1 :])
-        mask = apply("squeeze", (mask,), "bool", rest, axis=axis)
+        mask = squeezed(mask, axis)
     return mask
-
-
-def _spread_to(mask: Expr, dim: Dim, dims: tuple[Dim, ...]) -> Expr:
-    """A mask of one dimension as one of the value's."""
-    return trailing(mask, len(dims) - 1 - dims.index(dim))
 
 
 # ---------------------------------------------------------------- loops

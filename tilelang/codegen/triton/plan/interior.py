@@ -221,6 +221,6 @@ class LoopTile:
             case Guard():
                 return replace(step, body=tuple(map(self._unmasked, step.body)))
             case Read() | Write() if step.access.mask and self.holds(step.access.mask):
-                return replace(step, access=replace(step.access, mask=None, why=()))
+                return replace(step, access=replace(step.access, mask=None))
             case _:
                 return step

@@ -218,7 +218,7 @@ def _open(
         numbers = _numbers(inner, flat, counts, step, config, width.products)
         _enter(inner, nest, numbers, {}, width)
         scope.steps = [scope.steps[0]]
-        scope.steps.append(_stride(step, pid, integers.const(total), programs, inner))
+        scope.steps.append(_stride(step, pid, integers.const(total), programs, inner, False))
         return programs
     if work.form == "search":
         found = open_search(scope, work)
@@ -266,12 +266,21 @@ def _items(
         assert ends is not None
         group, tile = tabled(inner, work, ends, item)
     _enter(inner, nest, numbers | {work.axis: tile}, {work.group: group}, width)
-    scope.steps.append(_stride(step, pid, steps, programs, inner))
+    scope.steps.append(_stride(step, pid, steps, programs, inner, programs == total))
     return programs
 
 
-def _stride(step: Var, pid: Var, total: Expr, programs: int, inner: Scope) -> For:
-    return For(step.name, pid, total, integers.const(programs), (), tuple(inner.steps))
+def _stride(step: Var, pid: Var, total: Expr, programs: int, inner: Scope, once: bool) -> For:
+    """The loop over a program's items.
+
+    once  each has one at most: the compiler, which does not know, would keep the operands of
+          another one if the loop multiplies itself, and there may be no memory for them
+    """
+    body = tuple(inner.steps)
+    values = (e for s in body if not isinstance(s, For) for x in exprs(s) for e in walk(x))
+    alone = once and any(isinstance(e, Apply) and e.op == "multiply" for e in values)
+    by = integers.const(programs)
+    return For(step.name, pid, total, by, (), body, stages=1 if alone else None)
 
 
 def _persistent(config: Config, target: Target, total: int, flat: bool) -> int:

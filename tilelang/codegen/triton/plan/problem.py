@@ -91,10 +91,19 @@ class Prepared:
             return False
         if dim in self.padded:
             return self.padded[dim].size != self.padded[dim].lanes
-        begin, end = (integers.linear(inlined(b, self.defined)) for b in self.range(dim))
+        return self.step(dim) != self.lanes(dim) or not self.is_whole(dim)
+
+    def is_whole(self, axis: str) -> bool:
+        """Whether every tile of an axis ends in its range: steps divide its length, or both ends.
+
+        Ends that leave 32 bits keep the powers of two that divide them, and no other number.
+        """
+        step, ends = self.step(axis), [inlined(b, self.defined) for b in self.range(axis)]
+        begin, end = map(integers.linear, ends)
         length = integers.plus(end, begin, by=-1)
-        whole = length is not None and not length[0] and length[1] % self.step(dim) == 0
-        return not whole or self.step(dim) != self.lanes(dim)
+        if length is not None and not length[0] and length[1] % step == 0:
+            return True
+        return step == power_of_two(step) and all(integers.is_multiple(b, step) for b in ends)
 
     @cached_property
     def partial(self) -> frozenset[str]:

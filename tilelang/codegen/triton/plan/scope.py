@@ -36,10 +36,10 @@ from tilelang.language.dtypes import is_float
 from tilelang.language.evaluate import evaluate
 from tilelang.language.op import OPS
 
-from .access import access, quotient
+from .access import access, by_dimension, quotient
 from .descriptors import Boxes, End, box_of
 from .problem import Prepared
-from .types import Descriptor, Fetch, Let, Read, Step
+from .types import Access, Descriptor, Fetch, Let, Read, Step
 
 
 def _computed(expr: Expr) -> Expr:
@@ -171,10 +171,7 @@ class Scope:
         """Where a tile ends: its last one where the range does."""
         running, step = self.axes[axis], self.kernel.step(axis)
         stop = integers.add(running.start, integers.const(step))
-        static = self.kernel.ir.axis(axis).static
-        if static is not None and (static[1] - static[0]) % step == 0:
-            return stop
-        return integers.minimum(stop, running.end)
+        return stop if self.kernel.is_whole(axis) else integers.minimum(stop, running.end)
 
     def _in_range(self, dim: str) -> Expr:
         kernel = self.kernel
@@ -222,15 +219,19 @@ class Scope:
             return self._fetched(load, boxes, name, loc)
         lowered = self._without_gathers(load, loc)
         found, _ = access(self.kernel, load.tensor, lowered.index, lowered.mask)
-        offset = None if found.offset is None else self.lower(found.offset, loc)
-        mask = None if found.mask is None else self.lower(found.mask, loc)
+        made = self.lowered(found, loc)
         suffix = "tile" if load.type.shape else "value"
         value = Var(name or self.shared.fresh(f"{load.tensor}_{suffix}"), load.type)
-        made = replace(found, offset=offset, mask=mask)
         self.steps.append(Read(value.name, load.type, made, load.other, loc or load.loc))
         if self.kernel.ir.root(load.tensor) not in self.shared.stored and name is None:
             self.seen[load] = value
         return value
+
+    def lowered(self, found: Access, loc: Loc | None) -> Access:
+        """The same elements in terms of names."""
+        offset = None if found.offset is None else self.lower(found.offset, loc)
+        mask = None if found.mask is None else by_dimension(self.lower(found.mask, loc))
+        return replace(found, offset=offset, mask=mask)
 
     def reads_before(self, load: Load) -> bool:
         """Whether what does not move with a loop is read before it here: Triton moves no boxes."""

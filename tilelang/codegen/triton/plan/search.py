@@ -27,6 +27,7 @@ from tilelang.passes.fold_empty import fold_empty
 from tilelang.passes.keep_inside import keep_inside
 from tilelang.passes.name_shared import name_shared
 from tilelang.passes.powers_of_two import powers_of_two
+from tilelang.passes.row_products import row_products
 from tilelang.passes.separate_joins import separate_joins
 from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
@@ -127,8 +128,11 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
 
 @lru_cache(8)  # of one kernel many configs are planned, and its analysis takes half of the time
 def _cleared(problem: Problem) -> Problem:
-    """The kernel that fills only what its ranges leave, its joins and large products in parts."""
-    ir = clear_rest(tile_wholes(separate_joins(problem.ir)))
+    """The kernel that fills only what its ranges leave, its joins and large products in parts.
+
+    Products with vectors are sums from the start.
+    """
+    ir = clear_rest(tile_wholes(separate_joins(row_products(problem.ir, vectors=True))))
     return problem if ir is problem.ir else Problem(ir, analyze(ir))
 
 

@@ -132,16 +132,14 @@ def _counts(step: For | Guard) -> bool:
 
 # ---------------------------------------------------------------- barriers
 
-Place = tuple[str, Expr | None]  # a tensor, and where in it
-
 
 @dataclass
 class _Since:
     """What was read, written and updated since all threads last waited for each other."""
 
-    read: set[Place] = field(default_factory=set)
-    written: set[Place] = field(default_factory=set)
-    updated: set[Place] = field(default_factory=set)
+    read: set[Access] = field(default_factory=set)
+    written: set[Access] = field(default_factory=set)
+    updated: set[Access] = field(default_factory=set)
 
     def clear(self) -> None:
         for places in (self.read, self.written, self.updated):
@@ -158,28 +156,31 @@ class _Since:
     def waits(self, step: Read | Write) -> bool:
         """Whether threads must wait for each other before a step.
 
-        Only two things need no order: stores to one place, of which each thread does its own, and
-        updates.  A store to what was just read does: a value that is smaller than the program has
-        threads is read by several of them, and stored by one.
+        Only three things need no order: what meets in no element, stores to one place, of which
+        each thread does its own, and updates.  A store to what was just read does: a value that is
+        smaller than the program has threads is read by several of them, and stored by one.
         """
-        place = (step.access.tensor, step.access.offset)
+        own = step.access
         match step:
             case Read():
                 before = self.written | self.updated
             case Write(combine=None):
-                before = self.read | self.updated | (self.written - {place})
+                others = {
+                    w for w in self.written if (w.tensor, w.offset) != (own.tensor, own.offset)
+                }
+                before = self.read | self.updated | others
             case Write():
                 before = self.read | self.written
             case _:
                 assert_never(step)
-        return any(tensor == place[0] for tensor, _ in before)
+        return any(own.meets(one) for one in before)
 
     def note(self, step: Read | Write) -> None:
         """Adds what a step does."""
         places = self.read
         if isinstance(step, Write):
             places = self.written if step.combine is None else self.updated
-        places.add((step.access.tensor, step.access.offset))
+        places.add(step.access)
 
 
 def with_barriers(steps: tuple[Step, ...], ordered: frozenset[str]) -> tuple[Step, ...]:
@@ -218,7 +219,9 @@ def _loop(step: For, ordered: frozenset[str], since: _Since) -> For:
     for inner in every_step(step.body):
         if isinstance(inner, Read | Write):
             own.note(inner)
-    read, written, updated = ({t for t, _ in p} for p in (own.read, own.written, own.updated))
+    read, written, updated = (
+        {one.tensor for one in places} for places in (own.read, own.written, own.updated)
+    )
     before = since.copy()
     body = _guarded(step.body, ordered, since)
     if (read | updated) & written or read & updated or (written and step.name in ordered):

@@ -44,20 +44,29 @@ from tilelang.schedule.config import Config
 
 # ---------------------------------------------------------------- memory
 
+Part = tuple[int, int]  # the first position, and that behind the last
+
 
 @dataclass(frozen=True)
 class Access:
     """Elements of a tensor: at `offset` elements behind its pointer, where `mask` holds.
 
-    The offset is int32 unless the tensor has more elements than that counts.  `why` says what the
-    mask is for, one word per condition: axis, edge, author, repeated.
+    The offset is int32 unless the tensor has more elements than that counts.  `parts` are the
+    positions along each dimension of the tensor that the elements lie in, where those are known.
     """
 
     tensor: str
     dtype: str
     offset: Expr | None
     mask: Expr | None = None
-    why: tuple[str, ...] = ()
+    parts: tuple[Part | None, ...] = ()
+
+    def meets(self, other: Access) -> bool:
+        """Whether both may have an element in common."""
+        if self.tensor != other.tensor:
+            return False
+        pairs = zip(self.parts, other.parts, strict=False)
+        return not any(a and b and (a[1] <= b[0] or b[1] <= a[0]) for a, b in pairs)
 
 
 # ---------------------------------------------------------------- statements

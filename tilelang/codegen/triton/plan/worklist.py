@@ -119,7 +119,7 @@ def tabled(scope: Scope, work: Worklist, ends: str, item: Expr) -> tuple[Expr, E
     first = integers.sub(group, integers.const(1))
     mask = compare("gt", group, 0)
     name = scope.shared.fresh("items_before")
-    scope.steps.append(Read(name, INT, Access(ends, "int32", first, mask, ("edge",))))
+    scope.steps.append(Read(name, INT, Access(ends, "int32", first, mask)))
     tile = scope.let(f"{work.axis}_id", apply("sub", (item, Var(name, INT)), "int32", ()))
     return group, tile
 
@@ -140,7 +140,7 @@ def table_launch(kernel: Prepared, work: Worklist, ends: str, name: str, taken: 
     before = Var(shared.fresh("items_before"), INT)
     sums = apply("cumsum", (counts,), "int32", (GROUPS,))
     found = loop.let("tile_ends", apply("add", (before, sums), "int32", (GROUPS,)))
-    loop.steps.append(Write(Access(ends, "int32", groups, inside, ("axis",)), found))
+    loop.steps.append(Write(Access(ends, "int32", groups, inside), found))
     return _table(work, ends, name, scope, loop, first, before, counts, lanes)
 
 
