@@ -56,8 +56,12 @@ def grouped_gemm_kernel(offsets, x, w, y, g_of, tm_of):
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((128, 4096), lambda n: (tm_of[n], 0)),
-            pl.BlockSpec((None, 4096, 2048), lambda n: (g_of[n], 0, 0)),
+            pl.BlockSpec((128, 4096), lambda n: (tm_of[n], 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec(
+                (None, 4096, 2048),
+                lambda n: (g_of[n], 0, 0),
+                pipeline_mode=pl.Buffered(4),
+            ),
         ],
         out_specs=[pl.BlockSpec((128, 2048), lambda n: (tm_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),
@@ -82,7 +86,7 @@ def grouped_gemm(
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         scratch_shapes=[pltpu.SMEM((191,), jnp.int32), pltpu.SMEM((191,), jnp.int32)],
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=47185920),
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=91226112),
         interpret=interpret,
     )(offsets, x, w)
     return y

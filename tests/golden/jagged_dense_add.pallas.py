@@ -60,14 +60,16 @@ def jagged_dense_add_kernel(offsets, x, dense, y, g_of, tm_of):
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((128, 512), lambda n: (tm_of[n], 0)),
+            pl.BlockSpec((128, 512), lambda n: (tm_of[n], 0), pipeline_mode=pl.Buffered(4)),
             pl.BlockSpec(
                 (None, 128, 512),
                 lambda n: (g_of[n], jnp.clip(tm_of[n] + -offsets[g_of[n]] // 128, 0, 7), 0),
+                pipeline_mode=pl.Buffered(4),
             ),
             pl.BlockSpec(
                 (None, 128, 512),
                 lambda n: (g_of[n], jnp.clip(tm_of[n] + -offsets[g_of[n]] // 128 + 1, 0, 7), 0),
+                pipeline_mode=pl.Buffered(4),
             ),
         ],
         out_specs=[pl.BlockSpec((128, 512), lambda n: (tm_of[n], 0))],

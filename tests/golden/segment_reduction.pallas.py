@@ -76,7 +76,7 @@ def segment_reduction_kernel(offsets, x, sums, peaks, total_ref, peak_ref, g_of,
     pltpu.emit_pipeline(
         step,
         grid=(steps,),
-        in_specs=[pl.BlockSpec((512, 512), lambda n: (tm_of[n], 0))],
+        in_specs=[pl.BlockSpec((512, 512), lambda n: (tm_of[n], 0), pipeline_mode=pl.Buffered(4))],
         out_specs=[
             pl.BlockSpec((16, 512), lambda n: (jax.lax.div(g_of[n], 16), 0)),
             pl.BlockSpec((16, 512), lambda n: (jax.lax.div(g_of[n], 16), 0)),

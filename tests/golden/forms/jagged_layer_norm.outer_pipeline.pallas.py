@@ -147,7 +147,7 @@ def jagged_layer_norm_kernel(
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((512, 512), lambda n: (tm_of[n], 0)),
+            pl.BlockSpec((512, 512), lambda n: (tm_of[n], 0), pipeline_mode=pl.Buffered(4)),
             pl.BlockSpec((1, 512), lambda n: (0, 0)),
             pl.BlockSpec((1, 512), lambda n: (0, 0)),
         ],

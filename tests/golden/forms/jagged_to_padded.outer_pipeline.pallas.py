@@ -46,10 +46,14 @@ def jagged_to_padded_kernel(offsets, x, out, b_of, t_of):
         grid=(steps,),
         in_specs=[
             pl.BlockSpec(
-                (128, 512), lambda n: (jnp.clip(t_of[n] + offsets[b_of[n]] // 128, 0, 1023), 0)
+                (128, 512),
+                lambda n: (jnp.clip(t_of[n] + offsets[b_of[n]] // 128, 0, 1023), 0),
+                pipeline_mode=pl.Buffered(4),
             ),
             pl.BlockSpec(
-                (128, 512), lambda n: (jnp.clip(t_of[n] + offsets[b_of[n]] // 128 + 1, 0, 1023), 0)
+                (128, 512),
+                lambda n: (jnp.clip(t_of[n] + offsets[b_of[n]] // 128 + 1, 0, 1023), 0),
+                pipeline_mode=pl.Buffered(4),
             ),
         ],
         out_specs=[pl.BlockSpec((None, 128, 512), lambda n: (b_of[n], t_of[n], 0))],

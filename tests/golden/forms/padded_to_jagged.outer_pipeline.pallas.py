@@ -61,10 +61,12 @@ def padded_to_jagged_kernel(offsets, d, y, b_of, t_of):
             pl.BlockSpec(
                 (None, 128, 512),
                 lambda n: (b_of[n], jnp.clip(t_of[n] + -offsets[b_of[n]] // 128, 0, 7), 0),
+                pipeline_mode=pl.Buffered(4),
             ),
             pl.BlockSpec(
                 (None, 128, 512),
                 lambda n: (b_of[n], jnp.clip(t_of[n] + -offsets[b_of[n]] // 128 + 1, 0, 7), 0),
+                pipeline_mode=pl.Buffered(4),
             ),
         ],
         out_specs=[pl.BlockSpec((128, 512), lambda n: (t_of[n], 0))],
