@@ -92,7 +92,21 @@ def cut_lanes(x, w, d, offsets):
     return y
 
 
-KERNELS = (row_softmax, outer, by_sums, of_largest, chosen_row, cut_lanes)
+@tile.kernel
+def lanes_first(x, w, d, offsets):
+    """Lanes of a row as a dimension in front of two others, at single positions of those."""
+    G = offsets.shape[0] - 1
+    y = hl.zeros([d.shape[1], G, 2], dtype=d.dtype)
+    for h in hl.grid(2):
+        for g in hl.grid(G):
+            most = hl.full([d.shape[1]], -4.0, dtype=hl.float32)
+            for t in hl.tile(offsets[g], offsets[g + 1]):
+                most = hl.maximum(most, x[t, h, :].to(hl.float32).amax(0))
+            y[:, g, h] = most.to(y.dtype)
+    return y
+
+
+KERNELS = (row_softmax, outer, by_sums, of_largest, chosen_row, cut_lanes, lanes_first)
 
 
 def given() -> tuple[np.ndarray, ...]:
@@ -137,6 +151,7 @@ def test_how_rows_of_lanes_read() -> None:
     [
         (row_softmax, "tpu:v6e"), (outer, "tpu:v5e"), (by_sums, "tpu:v5e"),
         (of_largest, "tpu:v6e"), (chosen_row, "tpu:v6e"), (cut_lanes, "tpu:v6e"),
+        (lanes_first, "tpu:v5e"),
     ],
     ids=lambda p: getattr(p, "__name__", p),
 )  # fmt: skip

@@ -3,6 +3,7 @@
     where(mask, x, 0), of a bfloat16 sum   ->   cast(where(mask, cast(x, float32), 0), bfloat16)
     cast(max(n) > 0, int32)                ->   where(max(n) > 0, 1, 0)
     expand_dims(x, -1), of bfloat16        ->   transpose(expand_dims(x, -2))
+    reshape(x, (n, 1, 1)), of bfloat16     ->   cast(reshape(cast(x, float32), (n, 1, 1)), bfloat16)
 
 A reduction leaves one register for many, or copies beside each other.  Masks are of 32 bits, since
 comparisons are: they are halved, and extended to numbers, in whole registers and in no others.
@@ -22,7 +23,7 @@ from tilelang.codegen.pallas.passes.wide_operands import cast
 from tilelang.codegen.pallas.plan.physical import Bind, PExpr, flat, physical_children
 from tilelang.codegen.pallas.plan.rewriting import map_physical, rewrite
 from tilelang.ir import Apply, Const, Type, Var
-from tilelang.language.dtypes import itemsize
+from tilelang.language.dtypes import itemsize, wide_of
 from tilelang.language.op import OPS
 
 from .layouts import apply, permuted
@@ -59,6 +60,8 @@ def _laid_out(expr: PExpr, values: Values) -> PExpr:
             return replace(expr, op="where", args=(mask, *numbers), attrs=())
         case Apply("expand_dims" | "reshape", (value,)) if _makes_rows(expr):
             narrow = itemsize(value.type.dtype) < 4
+            if narrow and expr.type.shape[-2] == 1:
+                return _reshaped_wide(expr, value)
             return _turned(expr) if narrow or _cut(value, values) else expr
         case _:
             return expr
@@ -119,6 +122,13 @@ def _has_lanes(value: PExpr) -> bool:
 def _cut(expr: PExpr, values: Values) -> bool:
     """Whether the value may begin at another lane than the first."""
     return any(p.op in CUTS and _has_lanes(p) for p in _parts(expr, values, spread=True))
+
+
+def _reshaped_wide(expr: Apply, value: PExpr) -> PExpr:
+    """Lanes in front of rows, of 32 bits: each is a register of its own."""
+    dtype = wide_of(value.type.dtype)
+    made = replace(expr, args=(cast(value, dtype),), type=replace(expr.type, dtype=dtype))
+    return cast(made, expr.type.dtype)
 
 
 def _turned(expr: Apply) -> PExpr:
