@@ -256,6 +256,10 @@ MUTATIONS = (
         lambda *given: True, test_ranges.test_the_largest_of_one_element_that_may_not_be_met,
     ),
     _bug(
+        "what grows with an operand is compared", adjoints, "GROWING", frozenset(),
+        test_ranges.test_the_largest_that_grows_with_its_operand_is_found_among_operands,
+    ),
+    _bug(
         "what every turn meets again is compared", graph.Graph, "_runs",
         lambda *given: False, test_ranges.test_the_largest_of_one_element,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import jax
@@ -111,6 +112,36 @@ def test_the_largest_of_one_element():
     _agrees(again, function, (x, w))
     text = tile.kernel(again.__wrapped__).grad_source(x, w)
     assert text.count("hl.maximum(") == 1, text  # of x[t] * i alone
+
+
+@tile.kernel
+def largest_that_grows(x, w, offsets):
+    """Of each group the largest tanh, times w: it is one of the largest x."""
+    G = offsets.shape[0] - 1
+    y = hl.zeros([G], dtype=hl.float32)
+    for g in hl.grid(G):
+        most = hl.full([], -2.0, dtype=hl.float32)
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            most = hl.maximum(most, hl.tanh(x[t] * 1.0).max())
+        y[g] = most * w[g]
+    return y
+
+
+def test_the_largest_that_grows_with_its_operand_is_found_among_operands():
+    """Random kernel 991777: of three loops XLA rounded tanh in one otherwise, and none was it."""
+    rng, offsets = np.random.default_rng(0), np.array([0, 3, 3, 17, 20], np.int32)
+    x, w = rng.integers(-9, 9, 20).astype(np.float32) / 8, np.arange(4, dtype=np.float32) + 1
+    text = largest_that_grows.grad_source(x, w, offsets)
+    assert not re.search(r"hl.max\(.*tanh", text.partition("Part of the gradient")[2]), text
+    assert not re.search(r"(\w+) = hl.tanh.*\n(.*\n)*.*\1 ==", text), text
+    found = jax.grad(lambda x: largest_that_grows(x, w, offsets).sum())(x)
+    wanted = np.zeros(20)
+    for g, (begin, end) in enumerate(itertools.pairwise(offsets)):
+        own = x[begin:end]
+        if own.size:
+            here = own == own.max()
+            wanted[begin:end] = here / here.sum() * (1 - np.tanh(own) ** 2) * w[g]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 @tile.kernel

@@ -172,20 +172,24 @@ def _wide(expr: Expr) -> Expr:
 
 # ---------------------------------------------------------------- largest over a loop
 
+# Where one of these is the same of two operands, they are the same, or its derivative is 0.
+GROWING = frozenset(("exp", "exp2", "log", "log2", "log1p", "sqrt", "tanh", "sigmoid", "erf"))
+
 
 def _to_extremes(graph: Graph, value: Var, term: Over, adjoint: Expr) -> tuple[Expr, Expr]:
     """The elements that a loop takes the largest of, and what each gets: equals share alike.
 
     m = largest over tm of max(x[tm, tf], axis=0): every x[tm, tf] that is m gets its part.
+    What grows with an operand is not compared, but the operand: two loops may round it differently.
     """
     inner, layers = term.value, list[Over | Apply]([term])
     while (below := _continued(graph.term(inner), term.how)) is not None:
         layers.append(below)
         inner = graph.parts(inner)[0]
-    largest: Expr = value
+    largest, compared = _beneath(graph, value, inner, layers)
     for layer in layers:
         largest, adjoint = (_unfolded(graph, layer, e) for e in (largest, adjoint))
-    here = graph.add(binary("eq", inner, largest, term.loc))
+    here = graph.add(binary("eq", compared, largest, term.loc))
     count = graph.add(cast(here, "float32", term.loc))
     for layer in reversed(layers):
         if isinstance(layer, Over):
@@ -198,6 +202,28 @@ def _to_extremes(graph: Graph, value: Var, term: Over, adjoint: Expr) -> tuple[E
         count = _unfolded(graph, layer, count)
     share = binary("div", adjoint, count, term.loc)
     return inner, graph.add(where(here, share, 0.0, term.loc))
+
+
+def _beneath(
+    graph: Graph, largest: Expr, element: Expr, layers: Sequence[Over | Apply]
+) -> tuple[Expr, Expr]:
+    """The largest and an element, or what both are the same growing function of.
+
+    layers  how the largest is made of elements, the outermost first
+    """
+    operand = element
+    while isinstance(term := graph.term(operand), Apply) and term.op in GROWING:
+        (operand,) = term.args
+    if operand is element:
+        return largest, element
+    made = operand
+    for layer in reversed(layers):
+        if isinstance(layer, Over):
+            made = graph.over(layer.axis, made, layer.how, layer.loc)
+        else:
+            axis, kept = layer.attr("axis"), layer.attr("keepdim")
+            made = graph.add(reduce(layer.op, made, axis, kept, layer.loc))
+    return made, operand
 
 
 def _differs(graph: Graph, element: Expr, axis: str) -> bool:
