@@ -440,3 +440,12 @@ def test_the_compiler_takes_rows_by_narrow_indices() -> None:
 
     arguments = tile.spec((40, 128), "float32"), tile.spec((30,), "int16")
     assert compiled(rows, *arguments, target="tpu:v6e").memory.code
+
+
+def test_numbers_of_a_table_that_has_no_room_in_scalar_memory() -> None:
+    table, weight = np.arange(1 << 19, dtype=np.float32), np.arange(30, dtype=np.float32)
+    index = np.random.default_rng(5).integers(0, 1 << 19, 30).astype(np.int32)
+    source = str(numbers_alone.source(table, index, weight, target="tpu:v6e"))
+    assert "jnp.take(table, index" in source
+    found = np.asarray(numbers_alone(table, index, weight))
+    np.testing.assert_array_equal(found, table[index] * weight)

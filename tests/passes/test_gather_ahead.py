@@ -10,12 +10,14 @@ import pytest
 from tests.passes.becomes import becomes, stays
 from tests.schedule.written import Writing, mul
 from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
+from tilelang.codegen.pallas.target import Target
 from tilelang.ir import Gather, KernelIR
 from tilelang.reference import evaluate
 
 WHOLE = slice(None)
-ahead = partial(gather_ahead, asked="ahead")
-by_default = partial(gather_ahead, asked=None)
+V6E = Target.of("tpu:v6e")
+ahead = partial(gather_ahead, asked="ahead", target=V6E)
+by_default = partial(gather_ahead, asked=None, target=V6E)
 
 
 def picked(slots: int = 3, copied: bool = False, twice: bool = False) -> KernelIR:
@@ -30,6 +32,17 @@ def picked(slots: int = 3, copied: bool = False, twice: bool = False) -> KernelI
         if twice:
             other = k.load("x", Gather(k.load("slot", "t", 2)), WHOLE)
             k.store("y", "t", WHOLE, value=mul(other, 3.0))
+    return k.ir()
+
+
+def numbers(length: int) -> KernelIR:
+    """y[t] = x[ids[t]]"""
+    k = Writing()
+    k.input("ids", 64, dtype="int32")
+    k.input("x", length)
+    k.output("y", 64)
+    with k.tile("t", 0, 64):
+        k.store("y", "t", value=k.load("x", Gather(k.load("ids", "t"))))
     return k.ir()
 
 
@@ -97,7 +110,7 @@ def test_many_rows_are_put_together_by_default():
 
 
 def test_nothing_is_where_it_was_not_asked_for():
-    stays(picked(8), partial(gather_ahead, asked="inside"))
+    stays(picked(8), partial(gather_ahead, asked="inside", target=V6E))
 
 
 def test_the_meaning_stays():
@@ -106,3 +119,20 @@ def test_the_meaning_stays():
     arrays = {"slot": slot, "x": rng.standard_normal((40, 128), np.float32)}
     found = evaluate(ahead(picked()), arrays)["y"]
     np.testing.assert_array_equal(found, arrays["x"][slot[:, 1].clip(0, 39)] * 2)
+
+
+def test_numbers_that_have_no_room_in_scalar_memory():
+    becomes(
+        numbers(1 << 20),
+        by_default,
+        """
+        for t in tile(64):
+            y[t] = x[rows(ids[t])]
+        """,
+        """
+        for t in tile(64):
+            y[t] = x_picked[t]
+        """,
+    )
+    stays(numbers(1 << 10), by_default)
+    assert "x_picked" in str(ahead(numbers(1 << 10)))

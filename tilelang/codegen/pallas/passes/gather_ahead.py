@@ -13,6 +13,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from tilelang.codegen.pallas.target import Target, scalar_bytes
 from tilelang.ir import (
     Along,
     Apply,
@@ -36,6 +37,7 @@ from tilelang.language.dtypes import itemsize
 # Rows that are put together without being asked for: fewer take less time in the step than a launch
 # of XLA's, and more bytes may not fit beside everything else.  Guesses, from predictions of moe.
 LEAST, MOST = 512, 1 << 30
+NUMBERS = 2  # what part of scalar memory a table may take: index arrays and offsets lie there, too
 
 
 @dataclass(frozen=True)
@@ -51,27 +53,28 @@ class Ahead:
     entries: tuple[Index, ...]
 
 
-def gather_ahead(ir: KernelIR, asked: str | None) -> KernelIR:
-    """The kernel with such loads as those of views; by default where rows are many.
+def gather_ahead(ir: KernelIR, asked: str | None, target: Target) -> KernelIR:
+    """The kernel with such loads as those of views; by default where rows are many, and of single
+    numbers where those of the array have no room in scalar memory.
 
     `asked` is "ahead" or "inside", or None.
     """
     if asked == "inside":
         return ir
     views: dict[View, Tensor] = {}
-    body = tuple(_nest(ir, loop, asked is None, views) for loop in ir.body)
+    body = tuple(_nest(ir, loop, target if asked is None else None, views) for loop in ir.body)
     return replace(ir, tensors=(*ir.tensors, *views.values()), body=body) if views else ir
 
 
-def _nest(ir: KernelIR, loop: Loop, by_default: bool, views: dict[View, Tensor]) -> Loop:
-    """One nest; the views that it reads are added."""
+def _nest(ir: KernelIR, loop: Loop, target: Target | None, views: dict[View, Tensor]) -> Loop:
+    """One nest; the views that it reads are added.  `target`: only what is worth it there."""
     own = {ir.root(s.tensor) for s in statements((loop,)) if isinstance(s, Store)}
     written = {ir.root(s.tensor) for s in statements(ir.body) if isinstance(s, Store)}
 
     def read(expr: Expr, copied: bool) -> Expr | None:
         if not isinstance(expr, Load) or (ahead := _ahead(ir, expr, own, written)) is None:
             return None
-        if by_default and (copied or not _worth(ir, expr, ahead)):
+        if target is not None and not _worth(ir, expr, ahead, target, copied):
             return None
         view = View(expr.tensor, "take", (ahead.at, *ahead.order), ahead.index)
         if view not in views:
@@ -93,7 +96,7 @@ def _ahead(
 ) -> Ahead | None:
     """How rows are picked, if what is picked from and by stays as it is while the nest runs."""
     picked = [d for d, entry in enumerate(load.index) if isinstance(entry, Gather)]
-    if len(picked) != 1 or load.mask is not None or picked[0] == len(load.index) - 1:
+    if len(picked) != 1 or load.mask is not None:
         return None
     entry = load.index[picked[0]]
     source = ir.tensor(ir.root(load.tensor))
@@ -120,12 +123,16 @@ def _plain(index: tuple[Index, ...]) -> bool:
     )
 
 
-def _worth(ir: KernelIR, load: Load, ahead: Ahead) -> bool:
-    """Whether rows are so many that they pay for a launch of XLA's, and not too many."""
+def _worth(ir: KernelIR, load: Load, ahead: Ahead, target: Target, copied: bool) -> bool:
+    """Whether rows are so many that they pay for a launch of XLA's, and not too many; of numbers,
+    whether the step has no room for what they are picked from.
+    """
     table = ir.tensor(load.tensor)
+    if ahead.at == len(table.shape) - 1:
+        return scalar_bytes((math.prod(table.shape),)) > target.smem // NUMBERS
     row = math.prod(table.shape[ahead.at + 1 :]) * itemsize(table.dtype)
     rows = math.prod(ir.tensor(ahead.index).shape)
-    return rows >= LEAST and rows * row <= MOST
+    return not copied and rows >= LEAST and rows * row <= MOST
 
 
 def _is_copy(value: Expr) -> bool:

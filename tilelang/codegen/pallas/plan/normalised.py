@@ -54,7 +54,7 @@ def normalised(
         ("name_shared", name_shared),
         ("turn_late", turn_late),
         ("inline_indices", inline_indices),
-        ("gather_ahead", lambda k: gather_ahead(k, gathers)),
+        ("gather_ahead", lambda k: gather_ahead(k, gathers, target)),
         ("flat_scalars", lambda k: flat_scalars(k, target)),
         ("scatter_rows", lambda k: scatter_rows(k, target)),
         ("gather_columns", lambda k: gather_columns(k, target)),
