@@ -127,7 +127,8 @@ def _cut(expr: PExpr, values: Values) -> bool:
 def _reshaped_wide(expr: Apply, value: PExpr) -> PExpr:
     """Lanes in front of rows, of 32 bits: each is a register of its own."""
     dtype = wide_of(value.type.dtype)
-    made = replace(expr, args=(cast(value, dtype),), type=replace(expr.type, dtype=dtype))
+    wide = apply("cast", (value,), value.type.shape, dtype)
+    made = replace(expr, args=(wide,), type=replace(expr.type, dtype=dtype))
     return cast(made, expr.type.dtype)
 
 
