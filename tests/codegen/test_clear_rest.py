@@ -42,8 +42,8 @@ def test_programs_share_the_rows():
     (launch,) = plan(doubled, X, OFFSETS).launches
     text = doubled.source(X, OFFSETS, target="cuda:sm90")
     assert "y = torch.empty((8192, 512)" in text and "torch.zeros" not in text
-    assert f"for row_start in tl.range(pid * 32, 8192, {32 * launch.programs}):" in text
-    assert "outside = (row_start < first) | (row_start + 32 > last)" in text
+    assert f"for row_start in tl.range(pid * 16, 8192, {16 * launch.programs}):" in text
+    assert "outside = (row_start < first) | (row_start + 16 > last)" in text
     assert "mask=(seen == 0)[:, None]" in text
     assert "tl.debug_barrier()" not in text  # no row is one of those that the loop before stores
 
@@ -63,7 +63,7 @@ def test_without_groups_all_is_filled():
 def test_the_ir_has_the_second_loop():
     ir = str(clear_rest.clear_rest(doubled.lower(X, OFFSETS, target="tpu:v5e").ir))
     assert "y: float32[8192, 512], output, empty" in ir
-    assert "for row in tile(8192, block=32):" in ir
+    assert "for row in tile(8192, block=16):" in ir
     assert "for group in tile(0, ranges, max_extent=8, block=32) carrying seen" in ir
     assert "full([row, column], float32, value=0.0) where expand_dims(found == 0, axis=1)" in ir
 

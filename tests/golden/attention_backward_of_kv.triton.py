@@ -22,14 +22,14 @@ def backward_kv_kernel(
     pid = tl.program_id(0)
     # jagged_attention_backward.py:83: dk = hl.zeros(k.shape, dtype=k.dtype)
     # row is parallel: each row writes its own slices of dk
-    for row_start in tl.range(pid * 32, 16384, 147456):
-        row_at = row_start + tl.arange(0, 32)
+    for row_start in tl.range(pid * 16, 16384, 73728):
+        row_at = row_start + tl.arange(0, 16)
         first = tl.load(offsets_ptr)
         last = tl.load(offsets_ptr + 32)
-        outside = (row_start < first) | (row_start + 32 > last)
+        outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 32, 0)
         # group is ordered: carries seen, a maximum
-        seen = tl.zeros([32], tl.int32)
+        seen = tl.zeros([16], tl.int32)
         for group_start in tl.range(0, ranges, 32):
             group_at = group_start + tl.arange(0, 32)
             offsets_tile_2 = tl.load(offsets_ptr + group_at)
@@ -52,19 +52,19 @@ def backward_kv_kernel(
                 column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     dk_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
-                    tl.zeros([32, 64], tl.bfloat16),
+                    tl.zeros([16, 64], tl.bfloat16),
                     mask=(seen == 0)[:, None],
                 )
     # jagged_attention_backward.py:84: dv = hl.zeros(v.shape, dtype=v.dtype)
     # row_1 is parallel: each row_1 writes its own slices of dv
-    for row_1_start in tl.range(pid * 32, 16384, 147456):
-        row_1_at = row_1_start + tl.arange(0, 32)
+    for row_1_start in tl.range(pid * 16, 16384, 73728):
+        row_1_at = row_1_start + tl.arange(0, 16)
         first_1 = tl.load(offsets_ptr)
         last_1 = tl.load(offsets_ptr + 32)
-        outside_1 = (row_1_start < first_1) | (row_1_start + 32 > last_1)
+        outside_1 = (row_1_start < first_1) | (row_1_start + 16 > last_1)
         ranges_1 = tl.where(outside_1, 32, 0)
         # group_1 is ordered: carries seen_1, a maximum
-        seen_1 = tl.zeros([32], tl.int32)
+        seen_1 = tl.zeros([16], tl.int32)
         for group_1_start in tl.range(0, ranges_1, 32):
             group_1_at = group_1_start + tl.arange(0, 32)
             offsets_tile_4 = tl.load(offsets_ptr + group_1_at)
@@ -87,7 +87,7 @@ def backward_kv_kernel(
                 column_1_at = column_1_start + tl.arange(0, 64)
                 tl.store(
                     dv_ptr + outer_1 * 2097152 + row_1_at[:, None] * 128 + column_1_at[None, :],
-                    tl.zeros([32, 64], tl.bfloat16),
+                    tl.zeros([16, 64], tl.bfloat16),
                     mask=(seen_1 == 0)[:, None],
                 )
     # jagged_attention_backward.py:86: for tk in hl.tile(offsets[b], offsets[b + 1]):

@@ -17,14 +17,14 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     pid = tl.program_id(0)
     # gdpa_dense_kv.py:44: out = jnp.zeros([H, T, D], dtype=q.dtype)
     # row is parallel: each row writes its own slices of out
-    for row_start in tl.range(pid * 32, 16384, 81920):
-        row_at = row_start + tl.arange(0, 32)
+    for row_start in tl.range(pid * 16, 16384, 40960):
+        row_at = row_start + tl.arange(0, 16)
         first = tl.load(offsets_ptr)
         last = tl.load(offsets_ptr + 64)
-        outside = (row_start < first) | (row_start + 32 > last)
+        outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 64, 0)
         # group is ordered: carries seen, a maximum
-        seen = tl.zeros([32], tl.int32)
+        seen = tl.zeros([16], tl.int32)
         for group_start in tl.range(0, ranges, 32):
             group_at = group_start + tl.arange(0, 32)
             offsets_tile_2 = tl.load(offsets_ptr + group_at)
@@ -47,7 +47,7 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
-                    tl.zeros([32, 64], tl.bfloat16),
+                    tl.zeros([16, 64], tl.bfloat16),
                     mask=(seen == 0)[:, None],
                 )
     # gdpa_dense_kv.py:46: for tq in hl.tile(offsets[b], offsets[b + 1], max_extent=T):

@@ -25,14 +25,14 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
     pid = tl.program_id(0)
     # gdpa_jagged_kv.py:44: out = jnp.zeros([H, Q, width], dtype=v.dtype)
     # row is parallel: each row writes its own slices of out
-    for row_start in tl.range(pid * 32, 16384, 98304):
-        row_at = row_start + tl.arange(0, 32)
+    for row_start in tl.range(pid * 16, 16384, 49152):
+        row_at = row_start + tl.arange(0, 16)
         first = tl.load(q_offsets_ptr)
         last = tl.load(q_offsets_ptr + 128)
-        outside = (row_start < first) | (row_start + 32 > last)
+        outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 128, 0)
         # group is ordered: carries seen, a maximum
-        seen = tl.zeros([32], tl.int32)
+        seen = tl.zeros([16], tl.int32)
         for group_start in tl.range(0, ranges, 32):
             group_at = group_start + tl.arange(0, 32)
             q_offsets_tile_2 = tl.load(q_offsets_ptr + group_at)
@@ -55,7 +55,7 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
                 column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
-                    tl.zeros([32, 64], tl.bfloat16),
+                    tl.zeros([16, 64], tl.bfloat16),
                     mask=(seen == 0)[:, None],
                 )
     # gdpa_jagged_kv.py:46: for tq in hl.tile(q_offsets[b], q_offsets[b + 1]):

@@ -11,14 +11,14 @@ def jagged_dense_bmm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
     pid = tl.program_id(0)
     # jagged_dense_bmm.py:27: y = torch.zeros([T, N], dtype=x.dtype)
     # row is parallel: each row writes its own rows of y
-    for row_start in tl.range(pid * 32, 32768, 4224):
-        row_at = row_start + tl.arange(0, 32)
+    for row_start in tl.range(pid * 16, 32768, 2112):
+        row_at = row_start + tl.arange(0, 16)
         first = tl.load(offsets_ptr)
         last = tl.load(offsets_ptr + 128)
-        outside = (row_start < first) | (row_start + 32 > last)
+        outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 128, 0)
         # group is ordered: carries seen, a maximum
-        seen = tl.zeros([32], tl.int32)
+        seen = tl.zeros([16], tl.int32)
         for group_start in tl.range(0, ranges, 32):
             group_at = group_start + tl.arange(0, 32)
             offsets_tile_2 = tl.load(offsets_ptr + group_at)
@@ -39,7 +39,7 @@ def jagged_dense_bmm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
             column_at = column_start + tl.arange(0, 64)
             tl.store(
                 y_ptr + row_at[:, None] * 512 + column_at[None, :],
-                tl.zeros([32, 64], tl.bfloat16),
+                tl.zeros([16, 64], tl.bfloat16),
                 mask=(seen == 0)[:, None],
             )
     # jagged_dense_bmm.py:29: for tm, tn in hl.tile([offsets[b], 0], [offsets[b + 1], N], max_ext...

@@ -33,14 +33,14 @@ def paged_attention_kernel(
     pid = tl.program_id(0)
     # paged_attention.py:51: out = hl.zeros(q.shape, dtype=q.dtype)
     # row is parallel: each row writes its own slices of out
-    for row_start in tl.range(pid * 32, 4096, 131072):
-        row_at = row_start + tl.arange(0, 32)
+    for row_start in tl.range(pid * 16, 4096, 65536):
+        row_at = row_start + tl.arange(0, 16)
         first = tl.load(offsets_ptr)
         last = tl.load(offsets_ptr + 64)
-        outside = (row_start < first) | (row_start + 32 > last)
+        outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 64, 0)
         # group is ordered: carries seen, a maximum
-        seen = tl.zeros([32], tl.int32)
+        seen = tl.zeros([16], tl.int32)
         for group_start in tl.range(0, ranges, 32):
             group_at = group_start + tl.arange(0, 32)
             offsets_tile_2 = tl.load(offsets_ptr + group_at)
@@ -63,7 +63,7 @@ def paged_attention_kernel(
                 column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     out_ptr + outer * 524288 + row_at[:, None] * 128 + column_at[None, :],
-                    tl.zeros([32, 64], tl.bfloat16),
+                    tl.zeros([16, 64], tl.bfloat16),
                     mask=(seen == 0)[:, None],
                 )
     # paged_attention.py:53: begin, end, length = offsets[b], offsets[b + 1], lengths[b]

@@ -11,14 +11,14 @@ def weight_only_grouped_gemm_kernel(x_ptr, w_ptr, scale_ptr, offsets_ptr, y_ptr)
     pid = tl.program_id(0)
     # quantized_grouped_gemm.py:39: y = hl.zeros([M, N], dtype=x.dtype)
     # row is parallel: each row writes its own rows of y
-    for row_start in tl.range(pid * 32, 16384, 98304):
-        row_at = row_start + tl.arange(0, 32)
+    for row_start in tl.range(pid * 16, 16384, 49152):
+        row_at = row_start + tl.arange(0, 16)
         first = tl.load(offsets_ptr)
         last = tl.load(offsets_ptr + 64)
-        outside = (row_start < first) | (row_start + 32 > last)
+        outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 64, 0)
         # group is ordered: carries seen, a maximum
-        seen = tl.zeros([32], tl.int32)
+        seen = tl.zeros([16], tl.int32)
         for group_start in tl.range(0, ranges, 32):
             group_at = group_start + tl.arange(0, 32)
             offsets_tile_2 = tl.load(offsets_ptr + group_at)
@@ -39,7 +39,7 @@ def weight_only_grouped_gemm_kernel(x_ptr, w_ptr, scale_ptr, offsets_ptr, y_ptr)
             column_at = column_start + tl.arange(0, 64)
             tl.store(
                 y_ptr + row_at[:, None] * 2048 + column_at[None, :],
-                tl.zeros([32, 64], tl.bfloat16),
+                tl.zeros([16, 64], tl.bfloat16),
                 mask=(seen == 0)[:, None],
             )
     # quantized_grouped_gemm.py:41: for tm, tn in hl.tile([offsets[g], 0], [offsets[g + 1], N], m...

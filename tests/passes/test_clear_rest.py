@@ -66,7 +66,7 @@ def test_rows_in_no_range_are_looked_for() -> None:
             for t in tile(offsets[g], offsets[g + 1], max_extent=100):
                 y[t, 0:48] = x[t, 0:48] * 2.0
 
-        for row in tile(100, block=32):
+        for row in tile(100, block=16):
             first: int32[] = offsets[0]
             last: int32[] = offsets[7]
             outside: bool[] = row.begin < first or row.end > last

@@ -16,7 +16,7 @@ from tests.tiers import share
 from tilelang.analysis import analyze
 from tilelang.analysis import uses as analysis_uses
 from tilelang.analysis.uses import IndexedSite
-from tilelang.codegen.pallas.plan import search
+from tilelang.codegen.pallas.plan import forms, search
 from tilelang.codegen.pallas.plan.windows import choose, outputs
 from tilelang.codegen.pallas.target import Target
 from tilelang.schedule.config import Config
@@ -74,7 +74,7 @@ def planning(
         calls.windows[calls.surveys, to.tensor, to.index, part] += 1
 
     counting(analysis_uses, "statements", walk)
-    counting(search, "plan_launch", lower)
+    counting(forms, "plan_launch", lower)
     counting(outputs, "survey", survey)
     counting(choose, "_dims", dims)
     search.plan(problem, config or Config(), Target.of(TARGET))
@@ -91,8 +91,8 @@ def test_grouped_gemm_is_walked_a_few_times(monkeypatch):
 def test_every_attempt_walks_a_launch_once_and_every_window_is_found_once(name, monkeypatch):
     calls = planning(subject_of(name), monkeypatch)
     # an attempt walks a launch once more where the index of a loop that runs once is written out
-    # and one is planned again with more blocks in flight
-    assert calls.walks <= MOST_WALKS + 2 * calls.lowered + 1
+    # and one is planned anew with more blocks in flight, from the author's kernel on
+    assert calls.walks <= 2 * MOST_WALKS + 2 * calls.lowered + 1
     assert calls.surveys <= 2 * calls.lowered
     assert set(calls.windows.values()) == {1}
 

@@ -57,9 +57,9 @@ from tilelang.language.build import binary, cast, reduce, where
 from tilelang.language.shapes import expand_dims
 
 both = partial(binary, loc=None)  # of two operands, which nobody wrote
-# Blocks of the second loop: what the registers of a warp hold; and columns of which each thread of
-# 8 warps stores 16 bytes at a time.
-ROWS, COLUMNS, GROUPS = 32, 64, 32
+# Blocks of the second loop: what the registers of one warp hold, in as many columns as 8 warps store
+# without spills beside products with gates, as ptxas sees them for sm_80 and sm_89.
+ROWS, COLUMNS, GROUPS = 16, 64, 32
 
 
 def clear_rest(ir: KernelIR) -> KernelIR:
