@@ -57,8 +57,8 @@ from tilelang.language.build import binary, cast, reduce, where
 from tilelang.language.shapes import expand_dims
 
 both = partial(binary, loc=None)  # of two operands, which nobody wrote
-# Blocks of the second loop: what the registers of one warp hold, in as many columns as 8 warps store
-# without spills beside products with gates, as ptxas sees them for sm_80 and sm_89.
+# Blocks of the second loop: what the registers of one warp hold, in as many columns as 8 warps
+# store without spills beside products with gates, as ptxas sees them for sm_80 and sm_89.
 ROWS, COLUMNS, GROUPS = 16, 64, 32
 
 
