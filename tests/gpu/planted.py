@@ -356,7 +356,7 @@ BUGS: tuple[Bug, ...] = (
         "grouped_gemm",
         SEARCH,
         "rows behind the last range are not cleared",
-        "| (tl.minimum(row_start + 32, 45) > last)",
+        "| (tl.minimum(row_start + 16, 45) > last)",
         "",
     ),
     bug(
@@ -384,8 +384,8 @@ BUGS: tuple[Bug, ...] = (
         "jagged_softmax",
         SEARCH,
         "programs share rows that others clear, and leave the last ones",
-        "tl.range(pid * 32, 45,",
-        "tl.range(pid * 32, 32,",
+        "tl.range(pid * 16, 45,",
+        "tl.range(pid * 16, 32,",
     ),
     bug(
         "jagged_attention",
