@@ -95,7 +95,7 @@ def backward_kv_kernel(
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tk_begins = tl.maximum(offsets_tile, 0)
     tk_ends = tl.minimum(offsets_tile_1, 16384)
-    tile_counts = tl.maximum(tk_ends - tk_begins + 63, 0) // 64
+    tile_counts = (tl.maximum(tk_ends, tk_begins) - tk_begins + 63) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     for step in tl.range(pid, item_count * 16, 4608):

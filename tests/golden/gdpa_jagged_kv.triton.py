@@ -63,7 +63,7 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
     q_offsets_tile_1 = tl.load(q_offsets_ptr + groups + 1)
     tq_begins = tl.maximum(q_offsets_tile, 0)
     tq_ends = tl.minimum(q_offsets_tile_1, 16384)
-    tile_counts = tl.maximum(tq_ends - tq_begins + 63, 0) // 64
+    tile_counts = (tl.maximum(tq_ends, tq_begins) - tq_begins + 63) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     # gdpa_jagged_kv.py:49: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_element_type=j...
@@ -106,7 +106,7 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
             v_ptr, [8, tl.maximum(tk_end, 1), 128], [8388608, 128, 1], [1, 64, 128]
         )
         # gdpa_jagged_kv.py:48: for tk in hl.tile(kv_offsets[b], kv_offsets[b + 1]):
-        tk_whole = tk_begin + tl.maximum(tk_end - tk_begin, 0) // 64 * 64
+        tk_whole = tk_begin + (tl.maximum(tk_end, tk_begin) - tk_begin) // 64 * 64
         # tk is ordered: carries acc, a sum
         # whole tiles, of which no lane is masked
         for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):

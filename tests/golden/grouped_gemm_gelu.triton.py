@@ -60,7 +60,7 @@ def grouped_gemm_bias_activation_kernel(x_ptr, w_ptr, bias_ptr, offsets_ptr, y_p
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tm_begins = tl.maximum(offsets_tile, 0)
     tm_ends = tl.minimum(offsets_tile_1, 16384)
-    tile_counts = tl.maximum(tm_ends - tm_begins + 127, 0) // 128
+    tile_counts = (tl.maximum(tm_ends, tm_begins) - tm_begins + 127) // 128
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     # grouped_gemm_bias_activation.py:49: acc += jnp.dot(x[tm, tk], w[g, tk, tn], preferred_eleme...

@@ -20,7 +20,7 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tq_begins = tl.maximum(offsets_tile, 0)
     tq_ends = tl.minimum(offsets_tile_1, 65536)
-    tile_counts = tl.maximum(tq_ends - tq_begins + 63, 0) // 64
+    tile_counts = (tl.maximum(tq_ends, tq_begins) - tq_begins + 63) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_element_type=j...
@@ -63,7 +63,9 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             v_ptr, [16, tl.maximum(last, 1), 128], [8388608, 128, 1], [1, 64, 128]
         )
         # hstu_attention.py:46: for tk in hl.tile(begin, last, max_extent=longest):
-        tk_whole = tk_begin + tl.maximum(tl.minimum(last, tq_start + 1) - tk_begin, 0) // 64 * 64
+        tk_whole = (
+            tk_begin + (tl.maximum(tl.minimum(last, tq_start + 1), tk_begin) - tk_begin) // 64 * 64
+        )
         # tk is ordered: carries acc, a sum
         # whole tiles, of which no lane is masked
         for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):

@@ -55,7 +55,7 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tq_begins = tl.maximum(offsets_tile, 0)
     tq_ends = tl.minimum(offsets_tile_1, 16384)
-    tile_counts = tl.maximum(tq_ends - tq_begins + 63, 0) // 64
+    tile_counts = (tl.maximum(tq_ends, tq_begins) - tq_begins + 63) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     # jagged_attention.py:81: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * scale
@@ -101,7 +101,7 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             v_ptr, [16, tl.maximum(tk_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
         )
         # jagged_attention.py:80: for tk in hl.tile(begin, last, max_extent=longest):
-        tk_whole = tk_begin + tl.maximum(tk_end - tk_begin, 0) // 64 * 64
+        tk_whole = tk_begin + (tl.maximum(tk_end, tk_begin) - tk_begin) // 64 * 64
         # tk is ordered: carries total, acc, m
         # whole tiles, of which no lane is masked
         for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):

@@ -48,7 +48,7 @@ def jagged_dense_add_kernel(x_ptr, dense_ptr, offsets_ptr, y_ptr):
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tm_begins = tl.maximum(offsets_tile, 0)
     tm_ends = tl.minimum(offsets_tile_1, 131072)
-    tile_counts = tl.maximum(tm_ends - tm_begins + 7, 0) // 8
+    tile_counts = (tl.maximum(tm_ends, tm_begins) - tm_begins + 7) // 8
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     for step in tl.range(pid, item_count, 16896):

@@ -47,7 +47,7 @@ def jagged_dense_bmm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tm_begins = tl.maximum(offsets_tile, 0)
     tm_ends = tl.minimum(offsets_tile_1, 32768)
-    tile_counts = tl.maximum(tm_ends - tm_begins + 127, 0) // 128
+    tile_counts = (tl.maximum(tm_ends, tm_begins) - tm_begins + 127) // 128
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     # jagged_dense_bmm.py:32: acc = torch.addmm(acc, x[tm, tk], w[b, tk, tn])

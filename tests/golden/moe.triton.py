@@ -14,7 +14,7 @@ def moe_1_kernel(x_ptr, w_ptr, token_ptr, offsets_ptr, z_ptr):
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     ts_begins = tl.maximum(offsets_tile, 0)
     ts_ends = tl.minimum(offsets_tile_1, 16384)
-    tile_counts = tl.maximum(ts_ends - ts_begins + 127, 0) // 128
+    tile_counts = (tl.maximum(ts_ends, ts_begins) - ts_begins + 127) // 128
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     for step in tl.range(pid, item_count * 8, 1536):

@@ -16,7 +16,7 @@ def padded_to_jagged_kernel(d_ptr, offsets_ptr, y_ptr):
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     t_begins = tl.maximum(offsets_tile, 0)
     t_ends = tl.minimum(tl.minimum(offsets_tile_1, offsets_tile + 1024), 131072)
-    tile_counts = tl.maximum(t_ends - t_begins + 7, 0) // 8
+    tile_counts = (tl.maximum(t_ends, t_begins) - t_begins + 7) // 8
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     for step in tl.range(pid, item_count, 16896):

@@ -71,7 +71,7 @@ def paged_attention_kernel(
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tq_begins = tl.maximum(offsets_tile, 0)
     tq_ends = tl.minimum(offsets_tile_1, 4096)
-    tile_counts = tl.maximum(tq_ends - tq_begins + 63, 0) // 64
+    tile_counts = (tl.maximum(tq_ends, tq_begins) - tq_begins + 63) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     # paged_attention.py:64: scores = hl.dot(q[h, tq, :], k.T) * scale

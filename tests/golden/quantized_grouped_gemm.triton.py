@@ -47,7 +47,7 @@ def quantized_grouped_gemm_kernel(x_ptr, row_scale_ptr, w_ptr, scale_ptr, offset
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tm_begins = tl.maximum(offsets_tile, 0)
     tm_ends = tl.minimum(offsets_tile_1, 16384)
-    tile_counts = tl.maximum(tm_ends - tm_begins + 127, 0) // 128
+    tile_counts = (tl.maximum(tm_ends, tm_begins) - tm_begins + 127) // 128
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     for step in tl.range(pid, item_count * 16, 3072):

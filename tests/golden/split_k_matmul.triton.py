@@ -34,7 +34,7 @@ def split_k_matmul_1_kernel(x_ptr, w_ptr, acc_parts_ptr):
     # w, up to the end of tk
     w_boxes = tl.make_tensor_descriptor(w_ptr, [tl.maximum(tk_end, 1), 512], [512, 1], [64, 256])
     # split_k_matmul.py:34: for tk in hl.tile(ts.begin, ts.end):
-    tk_whole = tk_part + tl.maximum(tk_end - tk_part, 0) // 64 * 64
+    tk_whole = tk_part + (tl.maximum(tk_end, tk_part) - tk_part) // 64 * 64
     # tk is ordered: carries acc, a sum
     # whole tiles, of which no lane is masked
     acc = tl.zeros([128, 256], tl.float32)

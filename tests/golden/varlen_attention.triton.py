@@ -20,7 +20,7 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tq_begins = tl.maximum(offsets_tile, 0)
     tq_ends = tl.minimum(offsets_tile_1, 65536)
-    tile_counts = tl.maximum(tq_ends - tq_begins + 63, 0) // 64
+    tile_counts = (tl.maximum(tq_ends, tq_begins) - tq_begins + 63) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_type=jnp.fl...
@@ -67,7 +67,9 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             v_ptr, [tl.maximum(last, 1), 8, 64], [512, 64, 1], [64, 1, 64]
         )
         # varlen_attention.py:57: for tk in hl.tile(begin, last, max_extent=longest):
-        tk_whole = tk_begin + tl.maximum(tl.minimum(last, tq_start + 1) - tk_begin, 0) // 64 * 64
+        tk_whole = (
+            tk_begin + (tl.maximum(tl.minimum(last, tq_start + 1), tk_begin) - tk_begin) // 64 * 64
+        )
         # tk is ordered: carries total, acc, m
         # whole tiles, of which no lane is masked
         for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):

@@ -41,7 +41,11 @@ GROUPS = "groups."  # no author has this name
 
 
 def tile_counts(scope: Scope, work: Worklist) -> Expr:
-    """How many tiles each of the groups has, whose numbers are in lanes of GROUPS."""
+    """How many tiles each of the groups has, whose numbers are in lanes of GROUPS.
+
+    None where a range ends before it begins: how far before is more than int32 holds, where
+    memory has its least number behind its greatest.
+    """
     begin, end = (
         scope.lower(_over(inlined(b, scope.kernel.defined), work.group))
         for b in scope.kernel.range(work.axis)
@@ -50,10 +54,10 @@ def tile_counts(scope: Scope, work: Worklist) -> Expr:
     form = Type((GROUPS,), "int32")
     begin = scope.named(begin, f"{work.axis}_begins")
     end = scope.named(end, f"{work.axis}_ends")
-    length = apply("sub", (end, begin), "int32", form.shape)
+    last = apply("maximum", (end, begin), "int32", form.shape)
+    length = apply("sub", (last, begin), "int32", form.shape)
     up = apply("add", (length, integers.const(step - 1)), "int32", form.shape)
-    none = apply("maximum", (up, integers.const(0)), "int32", form.shape)
-    count: Expr = none if step == 1 else Apply("quotient", (none, integers.const(step)), form)
+    count: Expr = up if step == 1 else Apply("quotient", (up, integers.const(step)), form)
     if scope.kernel.is_partial(GROUPS):
         inside = scope.lower(in_range(GROUPS))
         count = apply("where", (inside, count, integers.const(0)), "int32", form.shape)
