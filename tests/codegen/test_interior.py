@@ -43,7 +43,7 @@ def test_the_range_and_the_diagonal_are_one_end():
     (inside, whole), (rest, cut) = loops(text, "tk")
     assert inside == "for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):"
     assert rest == "for tk_start in tl.range(tk_whole, last, 64, num_stages=3):"
-    assert "tl.maximum(tl.minimum(last, tq_start + 1) - tk_begin, 0) // 64 * 64" in text
+    assert "(tl.maximum(tl.minimum(last, tq_start + 1), tk_begin) - tk_begin) // 64 * 64" in text
     assert "where" not in whole and "tk_in" not in whole and "seen" not in whole
     assert "tl.where(seen & tk_in, scores" in cut
     assert "whole tiles, of which no lane is masked" in text
@@ -51,7 +51,7 @@ def test_the_range_and_the_diagonal_are_one_end():
 
 def test_without_a_diagonal_the_range_decides():
     text = printed(jagged_attention, *HEADS)
-    assert "tk_whole = tk_begin + tl.maximum(tk_end - tk_begin, 0) // 64 * 64" in text
+    assert "tk_whole = tk_begin + (tl.maximum(tk_end, tk_begin) - tk_begin) // 64 * 64" in text
     (_, whole), (_, cut) = loops(text, "tk")
     assert "where" not in whole and "where(tk_in" in cut.replace("\n", "").replace(" ", "")
 
@@ -150,5 +150,5 @@ def test_positions_of_the_tile_itself_bound_no_tile():
     """A triangle of a tile with itself is cut in every tile."""
     text = printed(running_sums, tile.spec((64, 32), "float32"), tile.spec((5,), "int32"))
     (_, whole), _ = loops(text, "t")
-    assert "t_whole = t_begin + tl.maximum(t_end - t_begin, 0)" in text
+    assert "t_whole = t_begin + (tl.maximum(t_end, t_begin) - t_begin)" in text
     assert "t_at[:, None] >= t_at[None, :]" in whole
