@@ -104,6 +104,11 @@ def _computed(op: str, a: Expr, b: Expr, meaning: Callable[[int, int], int]) -> 
     return Apply(op, (a, b), INT)
 
 
+def length(begin: Expr, end: Expr) -> Expr:
+    """How long a range is: memory may hold ends so far before begins that int32 wraps."""
+    return sub(maximum(end, begin), begin)
+
+
 def is_multiple(expr: Expr, of: int) -> bool:
     """Whether a number is a multiple of another one, whatever its parts are."""
     match expr:

@@ -77,14 +77,9 @@ def _cut(kernel: Prepared, loop: For, around: Mapping[str, Expr], taken: set[str
     if len(widths) != 1:
         return [loop]
     stop = reduce(integers.minimum, dict.fromkeys((loop.end, *(at for at, _ in limits))))
-    room, more = _length(loop.begin, stop), widths.pop() - by
+    room, more = integers.length(loop.begin, stop), widths.pop() - by
     room = integers.maximum(integers.sub(room, integers.const(more)), 0) if more else room
     return _halves(loop, tile, quotient(room, by), by, taken)
-
-
-def _length(begin: Expr, stop: Expr) -> Expr:
-    """How long a range is: memory may hold ends that lie further behind begins than int32 goes."""
-    return integers.sub(integers.maximum(stop, begin), begin)
 
 
 def _halves(loop: For, tile: LoopTile, trips: Expr, by: int, taken: set[str]) -> list[Step]:

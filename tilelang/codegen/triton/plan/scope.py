@@ -164,7 +164,7 @@ class Scope:
             case "id":
                 return quotient(integers.sub(running.start, running.begin), step)
             case _:
-                length = integers.sub(running.end, running.begin)
+                length = integers.length(running.begin, running.end)
                 return quotient(integers.add(length, integers.const(step - 1)), step)
 
     def tile_end(self, axis: str) -> Expr:
