@@ -332,6 +332,15 @@ class Tensor:
     view: View | None = None
     mutated: bool = False
 
+    def seen(
+        self, name: str, view: View, shape: tuple[int, ...] | None = None, dtype: str | None = None
+    ) -> Tensor:
+        """A view, of another shape or dtype than this array unless it has the same."""
+        return Tensor(
+            name, self.shape if shape is None else shape, dtype or self.dtype, "view", self.loc,
+            view=view,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Param:

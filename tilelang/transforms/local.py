@@ -21,10 +21,9 @@ from ..ir import (
     Stmt,
     Store,
     Tensor,
+    exprs_of,
     inlined,
     map_body,
-    statement_exprs,
-    statements,
 )
 from ..ir import definitions as assigned
 from ..ir.traversal import loads, map_range, rewrite_body
@@ -75,8 +74,7 @@ def wholes(ir: KernelIR, split: Collection[Factor]) -> Mapping[str, str]:
     By name, and of which tensor each is.
     """
     clipped = {name for factor in split for name in factor.clipped}
-    exprs = (e for stmt in statements(ir.body) for e in statement_exprs(stmt))
-    read = {load.tensor for e in exprs for load in loads(e)}
+    read = {load.tensor for e in exprs_of(ir.body, ()) for load in loads(e)}
     return {f"{name}_of_all": name for name in sorted(clipped & read)}
 
 

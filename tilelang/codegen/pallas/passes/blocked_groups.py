@@ -63,10 +63,7 @@ def count_of(axis: ir.Axis) -> int:
 
 def view_of(kernel: ir.KernelIR, view: ir.View, suffix: str, length: int) -> ir.Tensor:
     """What is made of a tensor of offsets, as a tensor that the new kernel reads."""
-    return replace(
-        kernel.tensor(view.source), name=unique(kernel, view.source, suffix), shape=(length,),
-        role="view", view=view, fill=None, mutated=False,
-    )  # fmt: skip
+    return kernel.tensor(view.source).seen(unique(kernel, view.source, suffix), view, (length,))
 
 
 def span(axis: ir.Axis, spans: ir.Tensor) -> tuple[Load, Load]:

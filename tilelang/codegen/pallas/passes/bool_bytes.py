@@ -62,8 +62,9 @@ def bool_bytes(ir: KernelIR) -> KernelIR:
         return (made,)
 
     tensors = tuple(_bytes(t) if t.name in made_here else t for t in ir.tensors)
-    views = [_view(ir.tensor(name), BYTE, given[name]) for name in given]
-    views += [_view(ir.tensor(name), "bool", returned[name]) for name in returned]
+    both = [(n, made, BYTE) for n, made in given.items()]
+    both += [(n, made, "bool") for n, made in returned.items()]
+    views = (ir.tensor(n).seen(made, View(n, "cast", ()), dtype=dtype) for n, made, dtype in both)
     returns = tuple(returned.get(name, name) for name in ir.returns)
     body = map_body(ir.body, statement)
     return replace(ir, tensors=(*tensors, *views), returns=returns, body=body)
@@ -83,12 +84,6 @@ def _tiled(ir: KernelIR) -> Iterator[str]:
 def _bytes(tensor: Tensor) -> Tensor:
     fill = None if tensor.fill is None else int(bool(tensor.fill))
     return replace(tensor, dtype=BYTE, fill=fill)
-
-
-def _view(tensor: Tensor, dtype: str, name: str) -> Tensor:
-    """The other one of an array and its bytes."""
-    view = View(tensor.name, "cast", ())
-    return replace(tensor, name=name, dtype=dtype, role="view", view=view, fill=None)
 
 
 def _bools(load: Load, name: str) -> Expr:

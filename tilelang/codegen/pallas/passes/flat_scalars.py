@@ -8,9 +8,10 @@ el[ids[t]]          ->   cast(el_wide[ids[t]], bf16)    and it holds those of 32
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import assert_never
 
 from tilelang.analysis.uses import reads_memory
@@ -34,12 +35,13 @@ from tilelang.ir import (
     TileIndex,
     Type,
     View,
+    exprs_of,
     index_exprs,
+    loads,
     map_children,
     map_index,
     statement_exprs,
     statements,
-    walk,
 )
 from tilelang.ir.integers import INT
 from tilelang.ir.lanes import arange
@@ -68,7 +70,8 @@ class ScalarNest:
 
 def flat_scalars(ir: KernelIR, target: Target) -> KernelIR:
     """The kernel with every load from scalar memory inside of its array."""
-    picked = {load.tensor for load in _every_load(ir) if _picks_numbers(load)}
+    every = (load for expr in exprs_of(ir.body, ()) for load in loads(expr))
+    picked = {load.tensor for load in every if _picks_numbers(load)}
     able = [t for t in ir.tensors if t.name in picked and _given(ir, t)]
     flat = {t.name: unique(ir, t.name, "flat") for t in ir.tensors if _wastes(ir, t, target)}
     flat |= {t.name: unique(ir, t.name, "flat") for t in able if len(t.shape) > 1}
@@ -85,21 +88,14 @@ def flat_scalars(ir: KernelIR, target: Target) -> KernelIR:
         body += changed
         used |= {e.tensor for s in statements(changed) for e in _loads(statement_exprs(s))}
         used |= {e.tensor for s in own for e in _loads(_bounds(axes[s.axis]))}
-    wides = [_wide(ir.tensor(name), flat.get(name), view) for name, view in wide.items()]
-    wides = [t for t in wides if t.name in used]
-    used |= {t.view.source for t in wides if t.view is not None}
-    views = [_view(ir.tensor(name), view) for name, view in flat.items() if view in used]
-    tensors = (*ir.tensors, *views, *wides)
+    tensors = (*ir.tensors, *_views(ir, flat, wide, used))
     return replace(ir, tensors=tensors, axes=tuple(axes.values()), body=tuple(body))
 
 
 def _wastes(ir: KernelIR, tensor: Tensor, target: Target) -> bool:
     """Whether scalar memory would be padded by much, and the array is one that stays as it is."""
-    root = tensor
-    while root.view is not None:
-        root = ir.tensor(root.view.source)
-    held = scalar_bytes(tensor.shape)
-    padded = held > scalar_bytes((_count(tensor.shape),))
+    root, held = ir.tensor(ir.root(tensor.name)), scalar_bytes(tensor.shape)
+    padded = held > scalar_bytes((prod(tensor.shape),))
     return padded and held > target.smem // WORTH and not root.mutated and 0 not in tensor.shape
 
 
@@ -116,29 +112,20 @@ def _picks_numbers(load: Load) -> bool:
     return one and all(isinstance(entry, At) for entry in rows)
 
 
-def _every_load(ir: KernelIR) -> Iterator[Load]:
-    exprs = (e for stmt in statements(ir.body) for e in statement_exprs(stmt))
-    yield from (e for expr in exprs for e in walk(expr) if isinstance(e, Load))
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    total = 1
-    for extent in shape:
-        total *= extent
-    return total
-
-
-def _view(tensor: Tensor, name: str) -> Tensor:
-    shape = (_count(tensor.shape),)
-    view = View(tensor.name, "reshape", shape)
-    return replace(tensor, name=name, shape=shape, role="view", view=view, fill=None, mutated=False)
-
-
-def _wide(tensor: Tensor, flat: str | None, name: str) -> Tensor:
-    """The numbers of an array, or of its flat view, in 32 bits."""
-    shape, dtype = (_count(tensor.shape),), wide_of(tensor.dtype)
-    made = replace(tensor, name=name, shape=shape, dtype=dtype, role="view", mutated=False)
-    return replace(made, view=View(flat or tensor.name, "cast", ()), fill=None)
+def _views(
+    ir: KernelIR, flat: Mapping[str, str], wide: Mapping[str, str], used: Collection[str]
+) -> Iterator[Tensor]:
+    """Those that are read, and what they are views of."""
+    needed = {flat[n] for n, view in wide.items() if view in used and n in flat}
+    for name, view in flat.items():
+        if view in needed.union(used):
+            shape = (prod(ir.tensor(name).shape),)
+            yield ir.tensor(name).seen(view, View(name, "reshape", shape), shape)
+    for name, view in wide.items():
+        if view in used:
+            tensor = ir.tensor(name)
+            of, dtype = View(flat.get(name, name), "cast", ()), wide_of(tensor.dtype)
+            yield tensor.seen(view, of, (prod(tensor.shape),), dtype)
 
 
 # ---------------------------------------------------------------- where numbers are read
@@ -231,7 +218,7 @@ def _inside(expr: Expr, size: int) -> Expr:
 
 def _flat_place(index: tuple[Index, ...], shape: tuple[int, ...], value: Type) -> Expr:
     """The position in the flat array: dimensions times strides, constants together."""
-    known, stride = 0, _count(shape)
+    known, stride = 0, prod(shape)
     terms: list[Expr] = []
     for entry, size in zip(index, shape, strict=True):
         stride //= size

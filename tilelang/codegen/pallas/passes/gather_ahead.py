@@ -150,4 +150,4 @@ def _viewed(ir: KernelIR, view: View, others: Mapping[View, Tensor]) -> Tensor:
     shape = (*table.shape[:at], *picked, *table.shape[at + 1 :])
     known = replace(ir, tensors=(*ir.tensors, *others.values()))
     name = unique(known, view.source, "picked")
-    return replace(table, name=name, shape=shape, role="view", view=view, fill=None, mutated=False)
+    return table.seen(name, view, shape)

@@ -16,13 +16,13 @@ from typing import assert_never
 from tilelang import ir
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, Type, integers
-from tilelang.ir.lanes import expanded
+from tilelang.ir.lanes import expanded, squeezed
 from tilelang.ir.traversal import definitions
 from tilelang.language.op import OPS
 from tilelang.schedule.problem import Problem
 
 from .blocked_groups import Refuse, view_of
-from .members import Members, aligned, squeezed
+from .members import Members, aligned
 
 REDUCTIONS = frozenset(name for name, op in OPS.items() if op.kind == "reduce")
 

@@ -94,17 +94,6 @@ class Members:
         return Apply("where", lanes, kind, masks=(("group", self.groups),))
 
 
-def squeezed(expr: Expr, axis: int) -> Expr:
-    """The value without a dimension of 1."""
-    match expr:
-        case Apply("expand_dims", (value,)) if expr.attr("axis") == axis:
-            return value
-        case _:
-            shape = expr.type.shape
-            kind = Type((*shape[:axis], *shape[axis + 1 :]), expr.type.dtype)
-            return Apply("squeeze", (expr,), kind, (("axis", axis),))
-
-
 def aligned(expr: Expr, rank: int, wanted: int) -> Expr:
     """A value of many, each of `rank`, that meets others of rank `wanted`: they stay in front."""
     for _ in range(wanted - rank):

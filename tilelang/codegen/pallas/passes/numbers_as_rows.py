@@ -24,17 +24,16 @@ from tilelang.ir import (
     Span,
     Stmt,
     Store,
-    Tensor,
     Type,
     View,
+    loads,
     map_children,
     map_index,
     statement_exprs,
     statements,
-    walk,
 )
 from tilelang.ir.integers import INT
-from tilelang.ir.lanes import expanded
+from tilelang.ir.lanes import expanded, squeezed
 from tilelang.ir.names import unique
 from tilelang.ir.traversal import map_body, map_range, map_stmt
 
@@ -49,7 +48,8 @@ def numbers_as_rows(ir: KernelIR) -> KernelIR:
         return ir
     back = {name: unique(ir, name, "numbers") for name in ir.returns if name in rows}
     longer = [replace(t, shape=(*t.shape, 1)) if t.name in rows else t for t in ir.tensors]
-    views = (_view(ir.tensor(name), view) for name, view in back.items())
+    arrays = ((ir.tensor(name), view) for name, view in back.items())
+    views = (array.seen(view, View(array.name, "reshape", array.shape)) for array, view in arrays)
     return replace(
         ir,
         tensors=(*longer, *views),
@@ -71,19 +71,13 @@ def _picked(ir: KernelIR) -> Iterator[str]:
         own = tuple(statements((loop,)))
         stored = {s.tensor for s in own if isinstance(s, Store)} & able
         for stmt in own:
-            found = [e for expr in statement_exprs(stmt) for e in walk(expr) if isinstance(e, Load)]
+            found = [load for expr in statement_exprs(stmt) for load in loads(expr)]
             picked = {
                 e.tensor for e in found if len(e.index) == 1 and isinstance(e.index[0], Gather)
             }
             if isinstance(stmt, Store) and stmt.index and isinstance(stmt.index[-1], Gather):
                 picked.add(stmt.tensor)
             yield from picked & stored
-
-
-def _view(tensor: Tensor, name: str) -> Tensor:
-    """The author's array of the rows."""
-    view = View(tensor.name, "reshape", tensor.shape)
-    return replace(tensor, name=name, role="view", view=view, fill=None)
 
 
 def _statement(rows: Set[str], stmt: Stmt) -> tuple[Stmt, ...]:
@@ -113,8 +107,7 @@ def _read(rows: Set[str], expr: Expr) -> Expr:
     if not (isinstance(expr, Load) and expr.tensor in rows):
         return map_children(expr, partial(_read, rows))
     row = _row(rows, expr)
-    squeezed = (("axis", expr.type.rank),)
-    return Apply("squeeze", (row,), expr.type, squeezed, expr.loc) if expr.type.shape else row
+    return squeezed(row, expr.type.rank) if expr.type.shape else row
 
 
 def _row(rows: Set[str], expr: Expr) -> Expr:

@@ -16,8 +16,8 @@ from .types import Plan
 COUNT = 4  # blocks of an input in flight
 # Without them steps must take that much longer: where a grid becomes a pipeline, and where nothing
 # but the number of blocks is another.  By v6e's schedules jagged_dense_add's steps of 128 rows take
-# 640 us with two blocks and 594 with four, estimated at 686 and 551; those of grouped_gemm for 7x
-# 1108 and 979.
+# 640 us with two blocks and 594 with four, estimated at 686 and 551; those of grouped_gemm 1108 and
+# 979.
 WORTH_FORM, WORTH_COUNT = 1.3, 1.2
 MANY = 64  # steps: how few begin and end, and that is not known well enough
 
