@@ -449,3 +449,28 @@ def test_numbers_of_a_table_that_has_no_room_in_scalar_memory() -> None:
     assert "jnp.take(table, index" in source
     found = np.asarray(numbers_alone(table, index, weight))
     np.testing.assert_array_equal(found, table[index] * weight)
+
+
+@tile.kernel
+def where_known(table, index, offsets):
+    """y[t] = table[index[t]], and 2 where that is negative: the index is a value, too."""
+    y = hl.zeros([index.shape[0]], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t] = hl.load(table, [index[t]], mask=index[t] >= 0, other=2)
+    return y
+
+
+def test_a_narrow_index_that_is_a_value_too() -> None:
+    offsets, index = np.array([0, 3, 3, 25], np.int32), PICKED.astype(np.int16)
+    index[::4] = -1
+    table = np.arange(20, dtype=np.float32)
+    wanted = np.where(index >= 0, table[index], 2) * (np.arange(30) < 25)
+    np.testing.assert_array_equal(where_known(table, index, offsets), wanted)
+
+
+@needs_libtpu
+@pytest.mark.parametrize("dtype", ["int16", "int8"])
+def test_the_compiler_takes_such_an_index(dtype: str) -> None:
+    arguments = tile.spec((20,), "float32"), tile.spec((30,), dtype), tile.spec((4,), "int32")
+    assert compiled(where_known, *arguments, target="tpu:v5e").memory.code

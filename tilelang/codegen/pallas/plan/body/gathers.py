@@ -36,7 +36,8 @@ def take_rows(scope: Scope, stmt: ir.Assign, load: ir.Load) -> tuple[PStmt, ...]
         number = lane_of(arrays, load, loc)
         dtype = number.type.dtype
         column = Type(physical_shape(load.type.shape, "column"), dtype)
-        value = TakeRows("", number, 0, (), stmt.name, False, 1, 1, column, dtype)
+        held = wide_of(dtype)  # numbers are stored one by one, in 32 bits
+        value = TakeRows("", number, 0, (), stmt.name, False, 1, 1, column, held)
         return _bound(scope, stmt, value, "column")
     rows = [d for d, e in enumerate(load.index) if isinstance(e, ir.Gather)]
     before = [e for e in load.index[: rows[0]] if not isinstance(e, ir.At)]
