@@ -243,7 +243,9 @@ CASES = {
         "loop over the parts: hl.tile(begin, end) instead of tm",
     ),
     "no chunks": (
-        call(torch.chunk, acc, 0, 1), "chunk: 0 parts", "how many is an int, at least 1",
+        call(torch.chunk, acc, 0, 1),
+        "chunk: 0 parts",
+        "how many is an int, at least 1",
     ),
     "lengths of parts": (
         call(torch.split, acc, [60, 8], 1),

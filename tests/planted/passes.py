@@ -60,7 +60,6 @@ from tilelang.codegen.pallas.passes import (
     gather_ahead,
     lifted_groups,
     members,
-    numbers_as_rows,
     running_maximum,
     scatter_rows,
     separate_gathers,
@@ -83,6 +82,7 @@ from tilelang.ir import (
     Assign,
     Const,
     Store,
+    Tensor,
     TileIndex,
     Type,
     Var,
@@ -122,7 +122,7 @@ class Mutation:
 
 _map_stmt, _map_body, _names_in = keep_inside.map_stmt, keep_inside.map_body, names.names_in
 _cut_at, _rewritten = axes.cut_at, turn_late.rewrite_body
-_numbers = numbers_as_rows._view
+_seen = Tensor.seen
 _at, _needed_of = interior._at, interior._Tiles.needed
 _sharing, _differs = stacked._sharing, stacked._Stack.differs
 _masked, _inlined, _needed = fill_pads._masked_name, inline_indices.inlined, drop_unused._needed
@@ -521,8 +521,8 @@ MUTATIONS = (
         test_scatter.test_an_index_lies_elsewhere_than_the_tile,
     ),
     Mutation(
-        "an output of rows is returned as it is", numbers_as_rows, "_view",
-        lambda tensor, name: replace(_numbers(tensor, name), shape=(*tensor.shape, 1)),
+        "an output of rows is returned as it is", Tensor, "seen",
+        lambda self, name, view: replace(_seen(self, name, view), shape=(*self.shape, 1)),
         test_numbers_as_rows.test_a_number_that_an_index_picks_is_a_row,
     ),
     Mutation(
