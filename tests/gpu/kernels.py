@@ -250,3 +250,72 @@ def with_vectors(x, w, v, offsets):
             sums += hl.einsum("td,t->d", x[t, :], hl.einsum("td,td->t", x[t, :], w[t, :]))
         z[g, :] = sums
     return y, own, z
+
+
+@tile.kernel
+def outer_scores(a, b, begins, ends):
+    """Ranges of rows by ranges of rows: what does not move with the inner loop stands in it."""
+    y = hl.zeros([a.shape[0], b.shape[0]], dtype=hl.float32)
+    for g in hl.grid(begins.shape[0] - 1):
+        for i in hl.tile(begins[g], begins[g + 1], max_extent=a.shape[0]):
+            for j in hl.tile(ends[g], ends[g + 1], max_extent=b.shape[0]):
+                y[i, j] = hl.dot(a[i, :], b[j, :].T)
+    return y
+
+
+@tile.kernel
+def latent_attention(q, turned_q, latent, turned_k, offsets):
+    """Keys of two parts, of which the long one is the value too; heads share both."""
+    T, H, D = q.shape
+    out = hl.zeros([T, H, D], dtype=q.dtype)
+    for b, h in hl.grid([offsets.shape[0] - 1, H]):
+        for tq in hl.tile(offsets[b], offsets[b + 1], max_extent=T):
+            m = hl.full([tq], -1e30, dtype=hl.float32)
+            total, acc = hl.zeros([tq], dtype=hl.float32), hl.zeros([tq, D], dtype=hl.float32)
+            for tk in hl.tile(offsets[b], tq.end, max_extent=T):
+                s = hl.dot(q[tq, h, :], latent[tk, :].T)
+                s = 0.1 * (s + hl.dot(turned_q[tq, h, :], turned_k[tk, :].T))
+                s = hl.where(tk.index[None, :] <= tq.index[:, None], s, -1e30)
+                m_new = hl.maximum(m, s.amax(1))
+                p, alpha = hl.exp(s - m_new[:, None]), hl.exp(m - m_new)
+                total = total * alpha + p.sum(1)
+                acc = acc * alpha[:, None] + hl.dot(p.to(latent.dtype), latent[tk, :])
+                m = m_new
+            out[tq, h, :] = (acc / total[:, None]).to(out.dtype)
+    return out
+
+
+@tile.kernel
+def normalised_products(x, w, scale):
+    """Rows by their own norm, columns by a number of theirs, before both are multiplied."""
+    (T, K), N = x.shape, w.shape[1]
+    y = hl.zeros([T, N], dtype=x.dtype)
+    for t in hl.tile(T):
+        squares = hl.zeros([t], dtype=hl.float32)
+        for k in hl.tile(K):
+            squares += x[t, k].to(hl.float32).pow(2).sum(1)
+        factor = hl.rsqrt(squares / K + 1e-6)
+        for n in hl.tile(N):
+            acc = hl.zeros([t, n], dtype=hl.float32)
+            for k in hl.tile(K):
+                rows = (x[t, k].to(hl.float32) * factor[:, None]).to(x.dtype)
+                acc += hl.dot(rows, w[k, n] * scale[n][None, :])
+            y[t, n] = acc.to(y.dtype)
+    return y
+
+
+@tile.kernel
+def low_rank_added(x, w, a, b, offsets):
+    """A product of a group's own around the loop of the shared one."""
+    y = hl.zeros([x.shape[0], w.shape[1]], dtype=x.dtype)
+    for g in hl.grid(a.shape[0]):
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
+            low = hl.zeros([t, a.shape[2]], dtype=hl.float32)
+            for k in hl.tile(x.shape[1]):
+                low += hl.dot(x[t, k], a[g, k, :])
+            for n in hl.tile(w.shape[1]):
+                acc = hl.zeros([t, n], dtype=hl.float32)
+                for k in hl.tile(x.shape[1]):
+                    acc += hl.dot(x[t, k], w[k, n])
+                y[t, n] = (acc + hl.dot(low.to(x.dtype), b[g, :, n])).to(y.dtype)
+    return y

@@ -195,6 +195,37 @@ SMALL = {
         (floats(45, 64), floats(3, 64, 100), floats(3, 64, 100), np.int32([0, 45, 45, 45])),
         {"blocks": {"t": 16, "tn": 32, "tk": 16, "tk_1": 32}},
     ),
+    "scores of ranges by ranges": (
+        kernels.outer_scores,
+        (
+            floats(45, 24),
+            floats(31, 24),
+            np.int32([0, 1, 33, 33, 40]),
+            np.int32([2, 2, 20, 30, 31]),
+        ),
+        {"blocks": {"i": 16, "j": 8}},
+    ),
+    "low rank added": (
+        kernels.low_rank_added,
+        (
+            *(floats(45, 24), floats(24, 40), floats(3, 24, 8), floats(3, 8, 40)),
+            np.int32([0, 1, 1, 44]),
+        ),
+        {"blocks": {"t": 16, "n": 16, "k": 16, "k_1": 8}},
+    ),
+    "latent attention": (
+        kernels.latent_attention,
+        (
+            *(floats(45, 2, 24), floats(45, 2, 8), floats(45, 24), floats(45, 8)),
+            np.int32([0, 1, 33, 33, 44]),
+        ),
+        {"blocks": {"tq": 16, "tk": 8}},
+    ),
+    "normalised products": (
+        kernels.normalised_products,
+        (floats(45, 24), floats(24, 40), floats(40)),
+        {"blocks": {"t": 16, "n": 16, "k": 16}},
+    ),
     "whole sums": (
         kernels.whole_sums,
         (floats(45, 72), floats(3, 72, 80), np.int32([0, 1, 33, 45])),

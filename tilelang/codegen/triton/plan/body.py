@@ -20,6 +20,7 @@ from tilelang.ir import (
     Store,
     Var,
     integers,
+    statements,
     successor,
 )
 from tilelang.ir.integers import INT
@@ -180,8 +181,10 @@ def _loop(
         bounds = (*axis_bounds(scope, loop.axis, loop.loc), scope.kernel.step(loop.axis))
     begin, end, by = bounds
     if multiplies(loop):
+        writes = any(isinstance(s, Store) for s in statements((loop,)))
         for load in unmoved(loop):
-            if scope.reads_before(load) and not _stored(scope, load):
+            # Triton moves what is read out of loops that write nothing
+            if (writes or scope.reads_before(load)) and not _stored(scope, load):
                 scope.read(load, None, load.loc)
     inner = scope.inner()
     carried = [_enter(scope, c) for c in loop.carries]

@@ -21,10 +21,11 @@ from .alignment import BOX, LEAST_COPY, least_alignment
 from .groups import group_tile
 from .lives import most_alive
 from .memory import Pipe, shared_bytes
-from .roles import Roles, minor, products, roles, scattered, values
+from .roles import Roles, minor, products, roles, scattered, values, widest
 from .shapes import (
     FEW_ROWS,
     WIDE,
+    cut_both_ways,
     is_flat,
     is_wide,
     length_of,
@@ -45,6 +46,9 @@ ELEMENTS, LANES, ALONE = 4096, 512, 1024
 HELD = 8192
 REGISTERS = 255  # ptxas aims for three programs of 4 warps on sm_89, and takes 255 on sm_80
 SCATTERED = 64  # rows at most whose places are compared with each other: ELEMENTS pairs of them
+# Columns of results that stay in registers while another product runs; twice as many take half of
+# the rows and keys: 128 x 256 spilled 344 bytes on 8 warps, 64 x 256 none, 32 x 512 none.
+WIDEST = 128
 MANY = 4  # blocks of scores that are held at once, from which on registers spill by the compiler
 # Elements of a value without products, and lanes to cut it down to, one for each thread of a warp:
 # by the compiler, full rows of 32768 numbers do not spill on 16 warps; the most before was 16384.
@@ -130,19 +134,22 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
         if role == {"columns"}:
             return 128  # of the last product alone: each tile of them computes the others again
         parallel = problem.fact(axis.name).kind == "parallel"
+        cut = max(widest(problem.ir) // WIDEST, 1)
         if side_by_side(problem, found, target):
-            return 64
+            return min(max((128 if parallel else 64) // cut, 16), 64)
         if not narrow:  # three products of tf32 for one: what registers hold
             return 16 if parallel or found.backward else 32
         many = most_alive(problem.ir) >= MANY
         if found.backward:
-            return 32 if many and not parallel else 64
+            return max((32 if many and not parallel else 64) // cut, 16)
         # where each warp multiplies, operands take registers, and rows keep warps apart
         together = target.matrix_warps > 1
         if parallel:
-            return rows_of(problem, axis, 64 if many and together else 128)
-        return 64 if together else 32
+            return rows_of(problem, axis, max((64 if many and together else 128) // cut, 16))
+        return max(64 // cut if together else 64 // max(cut, 2), 16)
     few = narrow and most_rows(problem, found) <= FEW_ROWS
+    if role != {"summed"} and cut_both_ways(problem, found):
+        return rows_of(problem, axis, 64)
     if role == {"summed"}:
         return (256 if few else 64) // _addresses(problem, found, target) if narrow else 32
     if role == {"columns"} and few:
@@ -283,12 +290,17 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     three = found.fused and found.itemsize == 4
     # so do addresses of numbers that are read one by one: 128 x 191 of 8 bits spilled 216 bytes
     addressed = held > HELD and least_alignment(problem.ir) < LEAST_COPY
-    tight = found.backward or addressed or (three and (found.count > 2 or held >= HELD))
+    tight = (
+        found.backward
+        or addressed
+        or cut_both_ways(problem, found)
+        or (three and (found.count > 2 or held >= HELD))
+    )
     warps = 8 if largest >= 128 * (64 if found.fused or wide else 128) or tight else 4
     stages = 2 if found.fused or found.count > 1 else 3
     if found.fused and side_by_side(problem, found, target):
         rows = max(blocks.get(a, 1) for a, role in found.of.items() if "rows" in role)
-        few = rows <= 64 and most_alive(problem.ir) < MANY
+        few = rows <= 64 and most_alive(problem.ir) < MANY and widest(problem.ir) <= WIDEST
         warps, stages = (4 if few else 8), 3 if rows <= 64 else 2
     elif with_few_warps(problem, found, target):
         warps = 4

@@ -26,6 +26,7 @@ from tilelang.ir import (
     Along,
     Apply,
     Assign,
+    At,
     Dim,
     Expr,
     GridIndex,
@@ -40,8 +41,9 @@ from tilelang.ir import (
     statements,
     walk,
 )
-from tilelang.ir.traversal import definitions, index_exprs, inlined
+from tilelang.ir.traversal import children, definitions, index_exprs, inlined
 from tilelang.language.dtypes import itemsize
+from tilelang.language.op import OPS, SAME
 
 from .alignment import LEAST_COPY, uncopied
 from .placement import programs
@@ -214,7 +216,12 @@ class _Loop:
         barriers = BARRIERS if dots and self.pipe.target.columns else 0
         split = max(map(self.pipe.parts, dots), default=1)
         moved = split * moved_bytes(own_exprs(self.loop), self.blocks)
-        return sum(kept.values()) + max([passing, *most]) + moved + barriers
+        return sum(kept.values()) + max([passing, self._stored(), *most]) + moved + barriers
+
+    def _stored(self) -> int:
+        """What a result needs on its way to memory, while copies are on theirs."""
+        stored = (s.value for s in self.loop.body if isinstance(s, Store) and self.ahead)
+        return max((value_bytes(v, self.blocks) for v in stored if v.type.rank > 1), default=0)
 
     def _parts(self) -> tuple[tuple[int, Apply | Loop], ...]:
         """Products and loops inside in their order, each with the number of its statement."""
@@ -297,8 +304,8 @@ class _Loop:
 
     @property
     def ahead(self) -> int:
-        """Iterations between a copy and its use."""
-        if not self.runs:
+        """Iterations between a copy and its use: none around another loop."""
+        if not self.runs or any(isinstance(s, Loop) for s in self.loop.body):
             return 0
         picked = any(_picked(load, self.loop, self.made) for load in self._loads())
         return (self.pipe.stages - 1) // (2 if picked else 1)
@@ -345,11 +352,19 @@ class _Loop:
             if not split:  # else it has become its parts before the product runs
                 where = kept if count else passing
                 where.append((load, max(count, 1) * value_bytes(load, self.blocks)))
-        elif load is not None:
+        elif load is not None and not (side == 0 and through and self._in_registers(load)):
             kept.append((operand, parts * size))
         if not direct and (load is None or self._moves(load)):
             passing += self._computed(dot, side, load is not None)
         return kept, passing
+
+    def _in_registers(self, load: Load) -> bool:
+        """Whether a box that does not move is multiplied from registers: one of rows of one head.
+
+        [64, 1, 128] becomes no matrix where it lies, as [1, 64, 128] does.
+        """
+        places = [n for n, entry in enumerate(load.index) if isinstance(entry, At)]
+        return self.pipe.boxes and any(n >= len(places) for n in places)
 
     def _flat(self, dot: Apply, side: int) -> bool:
         """Whether an operand is copied as a matrix, or as several of them: not as one of a batch.
@@ -368,19 +383,26 @@ class _Loop:
         """What passes through shared memory of an operand that was computed in registers.
 
         An asynchronous product reads its right operand there, and a left one that is turned, unless
-        it is float32.  Warps that lie along the columns of results hold rows that others need.
+        it is float32.  Others take what is made of loads alone where it is computed, and not what
+        depends on positions or sums; warps that lie along the columns of results hold rows of
+        products that others need.
         """
         operand, parts = dot.args[side], self.pipe.parts(dot)
         size = value_bytes(operand, self.blocks)
         if self._asynchronous(dot):
             passes = side == 1 or (parts == 1 and (_turned(dot) or self._crowded()))
             return [(operand, parts * size)] if passes else []
+        if loaded:
+            return []
+        made = inlined(operand, self.made)
+        if parts == 1 and not any(isinstance(e, Apply) and e.op == "dot" for e in walk(made)):
+            return [] if _of_loads(made) else [(operand, size)]
         every = list(dict.fromkeys(_dots_in(self.loop)))  # and those of loops inside, which feed it
         across = any(rows < columns for rows, columns in map(self._shape, every))
         chained = len(every) > 1 and across
         # a right operand that is loaded for three products has left memory by then
         gone = parts > 1 and not self.ahead and self._source(dot.args[1])[0] is not None
-        if loaded or (side == 0 and (gone or not chained)):
+        if side == 0 and (gone or not chained):
             return []
         return [(operand, parts * size)]
 
@@ -426,6 +448,16 @@ def _turned(dot: Apply) -> bool:
     contract: tuple[int, int] = dot.attr("contract")
     left = dot.args[0]
     return contract[0] != left.type.rank - 1 or (isinstance(left, Apply) and left.op == "transpose")
+
+
+def _of_loads(expr: Expr) -> bool:
+    """Whether a value is computed number by number of loads, which the compiler lays out for it."""
+    if isinstance(expr, Load) or not expr.type.shape:
+        return True
+    apart = isinstance(expr, Apply) and (
+        OPS[expr.op].kind == "elementwise" or expr.op in {*SAME, "full"}
+    )
+    return apart and all(map(_of_loads, children(expr)))
 
 
 def _picked(load: Load, loop: Loop, made: Mapping[str, Expr]) -> bool:

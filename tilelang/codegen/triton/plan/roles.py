@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.ir import (
     Along,
     Apply,
@@ -53,6 +54,12 @@ def summed(dot: Apply) -> Dim:
     """The dimension that a product sums over."""
     contract: tuple[int, int] = dot.attr("contract")
     return dot.args[0].type.shape[contract[0]]
+
+
+def widest(ir: KernelIR) -> int:
+    """Columns of the widest result that no block cuts."""
+    columns = (dot.type.shape[-1] for dot in products(ir))
+    return max((power_of_two(dim) for dim in columns if isinstance(dim, int)), default=1)
 
 
 def roles(ir: KernelIR) -> Roles:

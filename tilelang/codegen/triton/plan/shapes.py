@@ -15,7 +15,7 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
 from .alignment import BOX, least_alignment
-from .roles import Roles, products
+from .roles import Roles, products, widest
 
 WIDE = (128, 256)  # rows and columns of a product at most
 # Rows of which the other operand takes all the time to read: 16 x 64 x 256 in 4 stages takes half
@@ -52,12 +52,23 @@ def with_few_warps(problem: Problem, found: Roles, target: Target) -> bool:
     keys = [a for a, role in found.of.items() if "summed" in role]
     known = all(problem.axis(a).static is not None for a in keys)
     narrow = found.itemsize <= 2 and found.count == 2
-    return narrow and bool(keys) and known and found.fused and _boxed(target)
+    small = widest(problem.ir) <= WIDE[0]
+    return narrow and small and bool(keys) and known and found.fused and _boxed(target)
 
 
 def _boxed(target: Target) -> bool:
     """Whether descriptors feed asynchronous products whose results are in registers."""
     return target.boxes and target.scratch and target.matrix_warps > 1 and not target.columns
+
+
+def cut_both_ways(problem: Problem, found: Roles) -> bool:
+    """Whether ranges begin and end rows and columns of a result: each number has an address.
+
+    By the compiler's figures for products of 128 numbers: 128 x 128 on 8 warps spill 64 to 520
+    bytes, 64 x 64 on 4 warps 8 on sm_100, and on 8 none.
+    """
+    roles = [role for name, role in found.of.items() if problem.rises(name)]
+    return not found.fused and {"rows"} in roles and {"columns"} in roles
 
 
 def is_wide(problem: Problem, found: Roles, target: Target) -> bool:

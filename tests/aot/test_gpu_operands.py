@@ -1,0 +1,127 @@
+"""Kernels of no example: what their operands need of shared memory, and that no default spills."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+import tilelang as tile
+from tests.compile_cache import CUDA, CachedWorker
+from tests.gpu import kernels
+from tests.tiers import HALF, share
+from tilelang.aot import compile_lowered
+from tilelang.codegen.triton.plan import body, defaults, memory
+
+needs_triton = pytest.mark.skipif(
+    find_spec("triton") is None, reason="triton is not installed: pip install 'raggedtile[triton]'"
+)
+OFFSETS = tile.spec((17,), "int32")
+
+
+def narrow(*shapes):
+    return tuple(tile.spec(shape, "bfloat16") for shape in shapes)
+
+
+SCORES = (*narrow((4096, 128), (4096, 128)), OFFSETS, OFFSETS)
+ADDED = (*narrow((4096, 4096), (4096, 4096), (16, 4096, 16), (16, 16, 4096)), OFFSETS)
+NORMS = narrow((8192, 2048), (2048, 2048), (2048,))
+
+
+def latent(columns):
+    """Of 16 heads over one latent row of so many numbers, and 64 that are turned."""
+    rows = [(2048, 16, columns), (2048, 16, 64), (2048, columns), (2048, 64)]
+    return (*narrow(*rows), OFFSETS)
+
+
+# kernel, arguments, architecture; bytes by the compiler (Triton 3.6.0) of the default
+NEEDED = (
+    (kernels.outer_scores, SCORES, 80, 65536),
+    (kernels.outer_scores, SCORES, 90, 98304),
+    (kernels.outer_scores, SCORES, 100, 81936),
+    (kernels.latent_attention, latent(128), 90, 73784),
+    (kernels.latent_attention, latent(256), 80, 65536),
+    (kernels.latent_attention, latent(256), 90, 61496),
+    (kernels.latent_attention, latent(512), 89, 56320),
+    (kernels.latent_attention, latent(512), 90, 74752),
+    (kernels.low_rank_added, ADDED, 90, 73752),
+    (kernels.low_rank_added, ADDED, 100, 65552),
+    (kernels.normalised_products, NORMS, 80, 81920),
+    (kernels.normalised_products, NORMS, 90, 114744),
+)
+
+
+def word(sample):
+    kernel, args, arch, _ = sample
+    return f"{kernel.__name__}-{args[0].shape[-1]}-sm{arch}"
+
+
+def lowered(kernel, args, arch):
+    """Planned anew, whatever was planned before."""
+    return tile.kernel(kernel.__wrapped__).lower(*args, target=f"cuda:sm{arch}")
+
+
+def off():
+    """What is more than 5 % off."""
+    found = []
+    for kernel, args, arch, needed in NEEDED:
+        said = max(launch.shared for launch in lowered(kernel, args, arch).plan.launches)
+        found += [] if said == pytest.approx(needed, rel=0.05) else [(kernel.__name__, arch, said)]
+    return found
+
+
+def test_what_operands_need():
+    assert off() == []
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    "sample",
+    share(NEEDED, of=3, rest=HALF, ids=lambda s: f"{s[0].__name__}-{s[1][0].shape[-1]}-{s[2]}"),
+)
+def test_defaults_of_other_shapes_compile_and_spill_nothing(sample):
+    kernel, args, arch, needed = sample
+    with CachedWorker(compiler=CUDA) as worker:
+        made = compile_lowered(lowered(kernel, args, arch), worker=worker)
+    assert [(p.stack, p.shared) for p in made.programs] == [(0, needed)]
+
+
+PLANTED = {
+    "what a sum makes is computed where it is wanted": (memory, "_of_loads", lambda expr: True),
+    "what loads make is computed elsewhere": (memory, "_of_loads", lambda expr: False),
+    "a result on its way to memory takes none": (memory._Loop, "_stored", lambda self: 0),
+    "rows of a head are a matrix where they lie": (
+        memory._Loop, "_in_registers", lambda self, load: False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_planted(bug, monkeypatch):
+    monkeypatch.setattr(*PLANTED[bug])
+    assert off() != []
+
+
+def test_copies_around_a_loop(monkeypatch):
+    """None are on their way there: the compiler copies ahead in innermost loops."""
+    monkeypatch.setattr(memory._Loop, "ahead", property(lambda self: self.pipe.stages - 1))
+    assert off() != []
+
+
+def test_wide_results_take_fewer_rows(monkeypatch):
+    """128 x 256 numbers of a result spill on every architecture."""
+    config = lowered(kernels.latent_attention, latent(512), 90).config
+    assert (config.warps, dict(config.blocks)) == (8, {"tk": 16, "tq": 32})
+    config = lowered(kernels.latent_attention, latent(256), 80).config
+    assert (config.warps, dict(config.blocks)) == (8, {"tk": 32, "tq": 64})
+    monkeypatch.setattr(defaults, "WIDEST", 512)
+    assert dict(lowered(kernels.latent_attention, latent(256), 80).config.blocks)["tq"] == 128
+
+
+def test_what_does_not_move_is_read_before_a_loop_that_writes(monkeypatch):
+    """Triton leaves it in the loop then, and copies it in each iteration."""
+    text = str(lowered(kernels.outer_scores, SCORES, 90).source)
+    assert text.index("a_tile = ") < text.index("for j_start") < text.index("b_tile = ")
+    monkeypatch.setattr(body, "unmoved", lambda loop: ())
+    text = str(lowered(kernels.outer_scores, SCORES, 90).source)
+    assert text.index("for j_start") < text.index("a_tile = ")
