@@ -15,6 +15,7 @@ from tests.codegen import (
     test_interior_steps,
     test_left_out,
     test_lives,
+    test_masked_scatter,
     test_masked_stores,
     test_masks,
     test_moved_ranges,
@@ -51,7 +52,7 @@ from tests.passes import (
     test_wide_operands,
 )
 from tests.schedule import test_estimate, test_rewriting, test_verify
-from tilelang.analysis import axes, folds, lags, order
+from tilelang.analysis import axes, folds, lags, order, uses
 from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions
 from tilelang.codegen.pallas.passes import (
@@ -81,6 +82,7 @@ from tilelang.ir import (
     Apply,
     Assign,
     Const,
+    Gather,
     Store,
     Tensor,
     TileIndex,
@@ -519,6 +521,16 @@ MUTATIONS = (
     Mutation(
         "an index lies where its tile does", lane_index, "shift", lambda axis, offset: None,
         test_scatter.test_an_index_lies_elsewhere_than_the_tile,
+    ),
+    Mutation(
+        "a mask of rows is read where its tile lies", separate_gathers, "_at_positions",
+        lambda expr: expr,
+        test_separate_gathers.test_whether_a_row_is_stored_is_read_where_the_row_is,
+    ),
+    Mutation(
+        "masks of rows are blocks", uses, "picks",
+        lambda site: tuple(entry.expr for entry in site.index if isinstance(entry, Gather)),
+        test_masked_scatter.test_rows_of_moved_tiles,
     ),
     Mutation(
         "an output of rows is returned as it is", Tensor, "seen",
