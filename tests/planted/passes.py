@@ -13,6 +13,7 @@ from tests.analysis import test_folds, test_lags, test_order
 from tests.codegen import (
     test_block_groups,
     test_interior_steps,
+    test_late_carries,
     test_left_out,
     test_lives,
     test_masked_scatter,
@@ -69,7 +70,15 @@ from tilelang.codegen.pallas.passes import (
     wide_operands,
 )
 from tilelang.codegen.pallas.plan import physical, placement, rewriting, types, verify
-from tilelang.codegen.pallas.plan.body import interior, lane_index, lower, pieces, stacked, stores
+from tilelang.codegen.pallas.plan.body import (
+    interior,
+    lane_index,
+    late_carries,
+    lower,
+    pieces,
+    stacked,
+    stores,
+)
 from tilelang.codegen.pallas.plan.body.layouts import apply
 from tilelang.codegen.pallas.plan.estimate import interiors, seconds
 from tilelang.codegen.pallas.plan.masks import masks
@@ -531,6 +540,14 @@ MUTATIONS = (
         "masks of rows are blocks", uses, "picks",
         lambda site: tuple(entry.expr for entry in site.index if isinstance(entry, Gather)),
         test_masked_scatter.test_rows_of_moved_tiles,
+    ),
+    Mutation(
+        "carries are looked at once", late_carries, "_late", lambda loop, values: (),
+        test_late_carries.test_which_constants_are_spread,
+    ),
+    Mutation(
+        "constants are spread by others", late_carries, "_number", lambda value: 1,
+        test_late_carries.test_which_constants_are_spread,
     ),
     Mutation(
         "an output of rows is returned as it is", Tensor, "seen",
