@@ -5,6 +5,7 @@
 
 Or stored there, where the last one stays; or whole rows of it are, where the value has them.  Some
 are left out, by numbers of an array of their own, perhaps narrow ones: mask=keep[t] == 1.
+Where they go may be an argument that changes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tests.fuzzing.changes import sites, swapped
 from tests.fuzzing.program import Mask, Pick, Program, Store, Tensor, fitted
 
 TALLY, TABLE, KEEP = "tally1", "places1", "keep1"
-MASKED, NARROW = 0.4, ("int32", "int16", "int8")
+MASKED, GIVEN, NARROW = 0.4, 0.3, ("int32", "int16", "int8")
 
 
 def tallied(program: Program, rng: random.Random) -> Program | None:
@@ -34,7 +35,8 @@ def tallied(program: Program, rng: random.Random) -> Program | None:
     rows = (program.axis(tile.axis).size,)
     new = [Tensor(TABLE, rows, "int32", "index", limit=size)]
     new += [Tensor(KEEP, rows, rng.choice(NARROW), "index", limit=3)] if kept else []
-    tally = Tensor(TALLY, (1,) * len(at), "float32", "output", 0.0)
+    role, fill = ("changed", None) if rng.random() < GIVEN else ("output", 0.0)
+    tally = Tensor(TALLY, (1,) * len(at), "float32", role, fill)
     made = replace(program, tensors=(*program.tensors, *new, tally))
     return fitted(replace(made, body=swapped(program.body, store, (store, second))))
 

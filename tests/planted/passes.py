@@ -12,6 +12,7 @@ import numpy as np
 from tests.analysis import test_folds, test_lags, test_order
 from tests.codegen import (
     test_block_groups,
+    test_changed_views,
     test_interior_steps,
     test_late_carries,
     test_left_out,
@@ -55,13 +56,14 @@ from tests.passes import (
 from tests.schedule import test_estimate, test_rewriting, test_verify
 from tilelang.analysis import axes, folds, lags, order, uses
 from tilelang.analysis import stores as stays
-from tilelang.codegen.pallas.emit import expressions
+from tilelang.codegen.pallas.emit import expressions, host
 from tilelang.codegen.pallas.passes import (
     bool_bytes,
     first_positions,
     gather_ahead,
     lifted_groups,
     members,
+    numbers_as_rows,
     running_maximum,
     scatter_rows,
     separate_gathers,
@@ -548,6 +550,15 @@ MUTATIONS = (
     Mutation(
         "constants are spread by others", late_carries, "_number", lambda value: 1,
         test_late_carries.test_which_constants_are_spread,
+    ),
+    Mutation(
+        "views of arguments are of what was given", host, "_read_behind",
+        lambda plan, number: set(), lambda: test_changed_views.test_views_behind_a_store(8),
+    ),
+    Mutation(
+        "an argument comes as rows", numbers_as_rows, "_with_one",
+        lambda tensor: replace(tensor, shape=(*tensor.shape, 1)),
+        test_numbers_as_rows.test_an_argument_is_given_as_it_was,
     ),
     Mutation(
         "an output of rows is returned as it is", Tensor, "seen",
