@@ -303,31 +303,113 @@ def columns(x, index):
     return y
 
 
-@pytest.mark.parametrize(
-    ("kernel", "x", "instead"),
-    [
-        (
-            in_place,
-            np.zeros(20, np.float32),
-            "give y a dimension of length 1: hl.atomic_add(y, [ids[t], slice(None)], v[:, None])",
-        ),
-        (
-            columns,
-            np.zeros((4, 30), np.float32),
-            "let the dimension of y that is picked be its first one, store v.T, and return the "
-            "transposition",
-        ),
-    ],
-    ids=["argument", "columns"],
-)
-def test_what_is_no_row_says_how_it_is_one(kernel: tile.Kernel, x: np.ndarray, instead: str):
+@tile.kernel
+def one_column(x, index):
+    y = hl.zeros([20, 4], dtype=hl.float32)
+    for t in hl.tile(x.shape[1]):
+        hl.atomic_add(y, [index[t], 2], x[0, t])
+    return y
+
+
+@tile.kernel
+def a_part_of_the_columns(x, index):
+    y = hl.zeros([20, 4], dtype=hl.float32)
+    for t in hl.tile(x.shape[1]):
+        hl.atomic_add(y, [index[t], slice(2, 3)], x[0, t][:, None])
+    return y
+
+
+@tile.kernel
+def ragged_columns(x, index):
+    y = hl.zeros([20, 4], dtype=hl.float32)
+    for t in hl.tile(x.shape[1]):
+        for u in hl.tile(index[0], index[1], max_extent=4):
+            y[index[t], u] = x[u, t].T
+    return y
+
+
+@tile.kernel
+def columns_one_by_one(x, index):
+    y = hl.zeros([4, 20], dtype=hl.float32)
+    for i in hl.grid(index[0], index[1], max_extent=4):
+        for t in hl.tile(x.shape[1]):
+            y[i, index[t]] = x[i, t]
+    return y.T
+
+
+HINTS = {
+    columns: "let the dimension of y that is picked be its first one, store v.T, and return the "
+    "transposition",
+    one_column: "store a part of the rows: hl.atomic_add(y, [ids[t], slice(2, 3)], v[:, None])",
+    ragged_columns: "loop over the other dimension with hl.grid, let it be the first one, as in "
+    "y[i, ids[t]] = v, and return the transposition",
+}
+
+
+@pytest.mark.parametrize("kernel", HINTS, ids=lambda k: k.__name__)
+def test_what_is_no_row_says_how_it_is_one(kernel: tile.Kernel) -> None:
     with pytest.raises(tile.PlanError) as caught:
-        kernel.source(x, INDEX)
+        kernel.source(np.zeros((4, 30), np.float32), INDEX)
     assert caught.value.what == (
         "rows of y can be stored to where an index array picks them along the first of two or more "
         "dimensions, and the others are whole or tiles of a static range"
     )
-    assert caught.value.hint == instead
+    assert caught.value.hint == HINTS[kernel]
+
+
+def test_what_the_hints_say() -> None:
+    x, index = np.arange(120, dtype=np.float32).reshape(4, 30), np.array([1, 3, *INDEX[2:]])
+    wanted = np.zeros((20, 4))
+    wanted[:, 2] = np.bincount(index, x[0], 20)
+    np.testing.assert_array_equal(a_part_of_the_columns(x, index), wanted)
+    wanted = np.zeros((20, 4))
+    wanted[index, 1:3] = x[1:3].T
+    np.testing.assert_array_equal(again(columns_one_by_one)(x, index), wanted)
+
+
+def test_numbers_of_an_argument_that_changes() -> None:
+    y = np.arange(20, dtype=np.float32)
+    again(in_place)(y, INDEX)
+    np.testing.assert_array_equal(y, np.arange(20) + np.bincount(INDEX, minlength=20))
+
+
+@needs_libtpu
+@pytest.mark.parametrize("target", ["tpu:v5e", "tpu:7x"])
+def test_the_compiler_takes_numbers_of_an_argument(target: str) -> None:
+    for length in (20, 200_000):
+        given = tile.spec((length,), "float32"), tile.spec((30,), "int32")
+        assert compiled(in_place, *given, target=target).memory.code
+
+
+@tile.kernel
+def flagged(y, index):
+    for t in hl.tile(index.shape[0]):
+        y[index[t]] = True
+
+
+@tile.kernel
+def at_two_places(index):
+    y, z = hl.zeros([3, 20], dtype=hl.float32), hl.zeros([20], dtype=hl.float32)
+    for t in hl.tile(index.shape[0]):
+        hl.atomic_add(y, [2, index[t]], 1.0)
+        z[index[t]] = y[1, index[t]]
+    return y, z
+
+
+def test_arguments_of_bools_and_other_places_say_what_to_do() -> None:
+    with pytest.raises(tile.PlanError) as caught:
+        flagged.source(np.zeros(20, bool), INDEX)
+    assert (caught.value.what, caught.value.hint) == (
+        "y is bool, and a TPU stores no single rows of bools to an argument",
+        "pass y as int8, or return a new array",
+    )
+    with pytest.raises(tile.PlanError) as caught:
+        at_two_places.source(INDEX)
+    assert (caught.value.what, caught.value.hint) == (
+        "rows of y are stored where an index array picks them, and y is also used at another place "
+        "in the same loop nest",
+        "use it in a top-level loop of its own",
+    )
 
 
 @tile.kernel

@@ -59,7 +59,8 @@ def case(program: Program, seed: int, blocks: Sequence[int] = BLOCKS) -> Case:
 def wild(program: Program, seed: int) -> tuple[Mapping[str, np.ndarray], str] | None:
     """Arguments with one tensor of offsets or indices that is wrong, and in words how."""
     rng = np.random.default_rng([seed, 1])
-    own = [t for t in program.arguments if t.role in ("offsets", "index")]
+    whole = [t for t in program.arguments if t.role in ("offsets", "index")]
+    own = [t for t in whole if t.dtype == "int32"]
     if not own:
         return None
     arguments = {t.name: _drawn(t, rng)[0] for t in program.arguments}
@@ -92,7 +93,7 @@ def _drawn(tensor: Tensor, rng: np.random.Generator) -> tuple[np.ndarray, str]:
         offsets = STRATA[stratum](rng, space)
         return offsets, f"{stratum} {offsets.tolist()}"
     if tensor.role == "index":
-        values = rng.integers(0, tensor.limit, tensor.shape).astype(np.int32)
+        values = rng.integers(0, tensor.limit, tensor.shape).astype(tensor.dtype)
         return np.asarray(values), f"{values.tolist()}"
     if tensor.dtype == "bool":
         return rng.random(tensor.shape) < 0.5, ""

@@ -41,6 +41,7 @@ from tests.fuzzing.program import (
     parts,
 )
 from tests.fuzzing.small import lanes, paged, scaled_twice, small
+from tests.fuzzing.tallied import KEEP, TALLY
 from tests.fuzzing.text import source
 from tests.fuzzing.trial import block_names, try_kernel, try_reference
 
@@ -215,6 +216,12 @@ COMPOSED: dict[str, Callable[[Program], bool]] = {
     "an argument that changes": lambda p: any(t.role == "changed" for t in p.tensors),
     "a masked scatter": lambda p: any(
         s.masks and s.index[0].through for s in parts(p.body) if isinstance(s, Store)
+    ),
+    "a scatter that an array masks": lambda p: any(
+        m.pick.through == KEEP for m in parts(p.body) if isinstance(m, Mask)
+    ),
+    "numbers of an argument that changes": lambda p: any(
+        t.name == TALLY and t.role == "changed" for t in p.tensors
     ),
     "a number": lambda p: any(t.role == "index" and t.shape == () for t in p.tensors),
     "a masked store": lambda p: any(s.masks for s in parts(p.body) if isinstance(s, Store)),

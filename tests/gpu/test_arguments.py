@@ -190,6 +190,23 @@ def test_numpy_arrays_alone_give_numpy_arrays():
     np.testing.assert_allclose(y, product(X), atol=1e-4)
 
 
+@tile.kernel
+def stored_and_turned(x, y):
+    """Views of a result and of an argument, returned beside what they are of."""
+    z = hl.zeros(x.shape, dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        z[t, :] = x[t, :] + 1
+        y[t, :] = x[t, :] * 2
+    return z, z.T, y.T
+
+
+def test_views_are_returned():
+    x, y = there(X), there(np.zeros_like(X))
+    z, turned, doubles = stored_and_turned(x, y, target=TARGET)
+    assert (turned == z.T).all() and (z == x + 1).all()
+    assert (doubles == 2 * x.T).all() and (y == 2 * x).all()
+
+
 # ---------------------------------------------------------------- planted bugs
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import tilelang as tile
 import tilelang.language as hl
@@ -39,7 +38,7 @@ def in_place(x, index):
 
 @tile.kernel
 def turned(x, index):
-    """What is seen with its dimensions in another order stays as it is."""
+    """What is seen with its dimensions in another order is so of what it was."""
     y = hl.zeros([2, 64], dtype=hl.float32)
     for i in hl.grid(2):
         for t in hl.tile(32):
@@ -79,6 +78,21 @@ def test_a_view_in_another_shape_is_one_of_the_rows() -> None:
     np.testing.assert_array_equal(np.asarray(in_a_box(x, index)).reshape(64)[index], x)
 
 
-@pytest.mark.parametrize("kernel", [in_order, in_place, turned])
-def test_others_stay(kernel: tile.Kernel) -> None:
-    stays(parsed(kernel, ARGUMENTS)[0], numbers_as_rows)
+def test_an_argument_is_given_as_it_was() -> None:
+    made = verify(numbers_as_rows(parsed(in_place, ARGUMENTS)[0]))
+    assert (made.tensor("x").shape, made.tensor("x").given) == ((32, 1), (32,))
+
+
+def test_a_view_in_another_order_is_one_of_the_numbers() -> None:
+    made = verify(numbers_as_rows(parsed(turned, ARGUMENTS)[0]))
+    (result,) = made.returns
+    view = made.tensor(result).view
+    assert view is not None and (view.how, view.source) == ("permute", "y_numbers")
+    x, index = np.arange(32, dtype=np.float32), np.arange(40, 8, -1, dtype=np.int32)
+    wanted = np.zeros((64, 2))
+    wanted[index] = x[:, None]
+    np.testing.assert_array_equal(turned(x, index), wanted)
+
+
+def test_others_stay() -> None:
+    stays(parsed(in_order, ARGUMENTS)[0], numbers_as_rows)

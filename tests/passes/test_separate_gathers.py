@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.passes.becomes import becomes, stays
 from tests.schedule.written import Writing, add, full, mul, total
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
-from tilelang.ir import Gather, KernelIR, Loop, Store, Var
+from tilelang.ir import Along, Const, Gather, KernelIR, Loop, Store, Type, Var
 from tilelang.language import build
 from tilelang.language.shapes import expand_dims
 
@@ -140,3 +140,29 @@ def test_blocks_stay():
     with k.tile("t", 0, 64):
         k.store("y", "t", WHOLE, value=mul(k.load("x", "t", WHOLE), 2.0))
     stays(k.ir(), separate_gathers)
+
+
+def test_whether_a_row_is_stored_is_read_where_the_row_is():
+    k = Writing()
+    k.input("ids", 64, dtype="int32")
+    k.input("keep", 64, dtype="bool")
+    k.input("x", 64, 128)
+    k.output("y", 32, 128)
+    with k.tile("t", 0, 56):
+        moved = Along("t", Const(8, Type((), "int32")))
+        kept = expand_dims(k.load("keep", moved), 1, None)
+        value = k.load("x", "t", WHOLE)
+        k.store("y", Gather(k.load("ids", moved)), WHOLE, value=value, mask=kept)
+    becomes(
+        k.ir(),
+        separate_gathers,
+        """
+        for t in tile(56):
+            y[rows(ids[t + 8]), 0:128] = x[t, 0:128] where expand_dims(keep[t + 8], axis=1)
+        """,
+        """
+        for t in tile(56):
+            y[rows(ids[rows(t.index + 8)]), 0:128] = x[t, 0:128] where \
+expand_dims(keep[rows(t.index + 8)], axis=1)
+        """,
+    )

@@ -12,9 +12,12 @@ import numpy as np
 from tests.analysis import test_folds, test_lags, test_order
 from tests.codegen import (
     test_block_groups,
+    test_changed_views,
     test_interior_steps,
+    test_late_carries,
     test_left_out,
     test_lives,
+    test_masked_scatter,
     test_masked_stores,
     test_masks,
     test_moved_ranges,
@@ -51,15 +54,16 @@ from tests.passes import (
     test_wide_operands,
 )
 from tests.schedule import test_estimate, test_rewriting, test_verify
-from tilelang.analysis import axes, folds, lags, order
+from tilelang.analysis import axes, folds, lags, order, uses
 from tilelang.analysis import stores as stays
-from tilelang.codegen.pallas.emit import expressions
+from tilelang.codegen.pallas.emit import expressions, host
 from tilelang.codegen.pallas.passes import (
     bool_bytes,
     first_positions,
     gather_ahead,
     lifted_groups,
     members,
+    numbers_as_rows,
     running_maximum,
     scatter_rows,
     separate_gathers,
@@ -68,7 +72,15 @@ from tilelang.codegen.pallas.passes import (
     wide_operands,
 )
 from tilelang.codegen.pallas.plan import physical, placement, rewriting, types, verify
-from tilelang.codegen.pallas.plan.body import interior, lane_index, lower, pieces, stacked, stores
+from tilelang.codegen.pallas.plan.body import (
+    interior,
+    lane_index,
+    late_carries,
+    lower,
+    pieces,
+    stacked,
+    stores,
+)
 from tilelang.codegen.pallas.plan.body.layouts import apply
 from tilelang.codegen.pallas.plan.estimate import interiors, seconds
 from tilelang.codegen.pallas.plan.masks import masks
@@ -81,6 +93,7 @@ from tilelang.ir import (
     Apply,
     Assign,
     Const,
+    Gather,
     Store,
     Tensor,
     TileIndex,
@@ -519,6 +532,33 @@ MUTATIONS = (
     Mutation(
         "an index lies where its tile does", lane_index, "shift", lambda axis, offset: None,
         test_scatter.test_an_index_lies_elsewhere_than_the_tile,
+    ),
+    Mutation(
+        "a mask of rows is read where its tile lies", separate_gathers, "_at_positions",
+        lambda expr: expr,
+        test_separate_gathers.test_whether_a_row_is_stored_is_read_where_the_row_is,
+    ),
+    Mutation(
+        "masks of rows are blocks", uses, "picks",
+        lambda site: tuple(entry.expr for entry in site.index if isinstance(entry, Gather)),
+        test_masked_scatter.test_rows_of_moved_tiles,
+    ),
+    Mutation(
+        "carries are looked at once", late_carries, "_late", lambda loop, values: (),
+        test_late_carries.test_which_constants_are_spread,
+    ),
+    Mutation(
+        "constants are spread by others", late_carries, "_number", lambda value: 1,
+        test_late_carries.test_which_constants_are_spread,
+    ),
+    Mutation(
+        "views of arguments are of what was given", host, "_read_behind",
+        lambda plan, number: set(), lambda: test_changed_views.test_views_behind_a_store(8),
+    ),
+    Mutation(
+        "an argument comes as rows", numbers_as_rows, "_with_one",
+        lambda tensor: replace(tensor, shape=(*tensor.shape, 1)),
+        test_numbers_as_rows.test_an_argument_is_given_as_it_was,
     ),
     Mutation(
         "an output of rows is returned as it is", Tensor, "seen",

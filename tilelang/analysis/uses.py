@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..errors import Loc
-from ..ir import Along, At, Expr, Gather, Index, KernelIR, Stmt, Store, statement_exprs, statements
-from ..ir.traversal import loads
+from ..ir import Along, At, Expr, Gather, Index, KernelIR, Load, Stmt, Store, statement_exprs
+from ..ir.traversal import loads, statements
 from ..language.dtypes import itemsize
 
 
@@ -27,12 +27,16 @@ class Use:
 
 @dataclass(frozen=True)
 class IndexedSite:
-    """One load or store: the statement at `loc` reads `index` of a tensor, or writes it."""
+    """One load or store: the statement at `loc` reads `index` of a tensor, or writes it.
+
+    picks  what is asked for each row by itself: where it is, and whether it is stored
+    """
 
     tensor: str
     index: tuple[Index, ...]
     written: bool
     loc: Loc
+    picks: tuple[Expr, ...]
 
 
 def references(body: Iterable[Stmt]) -> Iterator[IndexedSite]:
@@ -40,9 +44,9 @@ def references(body: Iterable[Stmt]) -> Iterator[IndexedSite]:
     for stmt in statements(tuple(body)):
         for expr in statement_exprs(stmt):
             for load in loads(expr):
-                yield IndexedSite(load.tensor, load.index, False, stmt.loc)
+                yield IndexedSite(load.tensor, load.index, False, stmt.loc, picks(load))
         if isinstance(stmt, Store):
-            yield IndexedSite(stmt.tensor, stmt.index, True, stmt.loc)
+            yield IndexedSite(stmt.tensor, stmt.index, True, stmt.loc, picks(stmt))
 
 
 def uses_of(ir: KernelIR, found: Iterable[IndexedSite]) -> dict[str, tuple[Use, ...]]:
@@ -83,6 +87,13 @@ def _place(index: tuple[Index, ...], dim: int) -> int:
 def picks_rows(index: tuple[Index, ...]) -> bool:
     """Whether an index array picks positions of a dimension."""
     return any(isinstance(entry, Gather) for entry in index)
+
+
+def picks(site: Load | Store) -> tuple[Expr, ...]:
+    """What is asked for each row by itself; rows are loaded without their mask, and then masked."""
+    positions = tuple(entry.expr for entry in site.index if isinstance(entry, Gather))
+    mask = site.mask if isinstance(site, Store) else None
+    return positions if mask is None or not positions else (*positions, mask)
 
 
 def reads_memory(expr: Expr) -> bool:

@@ -321,6 +321,8 @@ class Tensor:
     role "input": a parameter; `mutated` if the kernel stores to it.
     role "output": made by the kernel's host code; `fill` is its initial value, None for `empty`.
     role "view": `view` says of what.
+
+    given  the shape in which a parameter comes, and goes back, where a pass sees it in another
     """
 
     name: str
@@ -331,6 +333,7 @@ class Tensor:
     fill: Scalar | None = None
     view: View | None = None
     mutated: bool = False
+    given: tuple[int, ...] | None = None
 
     def seen(
         self, name: str, view: View, shape: tuple[int, ...] | None = None, dtype: str | None = None

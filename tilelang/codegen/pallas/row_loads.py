@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from tilelang.analysis.uses import IndexedSite, picks_rows
-from tilelang.ir import Gather, KernelIR, Load
+from tilelang.ir import KernelIR, Load
 from tilelang.ir.traversal import loads
 from tilelang.language.dtypes import itemsize
 
@@ -16,14 +16,14 @@ def by_row(load: Load, indices: Collection[str]) -> bool:
 
 
 def gather_indices(ir: KernelIR, references: Iterable[IndexedSite]) -> set[str]:
-    """Tensors that pick rows, and vectors of which numbers are picked and nothing is stored."""
+    """Tensors that pick rows or say which are stored, and vectors of which numbers are picked and
+    nothing is stored."""
     found, references = set[str](), tuple(references)
     written = {reference.tensor for reference in references if reference.written}
     for reference in references:
+        found |= {load.tensor for expr in reference.picks for load in loads(expr)}
         single = len(reference.index) == 1 and reference.tensor not in written
-        for entry in reference.index:
-            if isinstance(entry, Gather):
-                found |= {load.tensor for load in loads(entry.expr)}
-                if single and itemsize(ir.tensor(reference.tensor).dtype) == 4:
-                    found.add(reference.tensor)
+        wide = itemsize(ir.tensor(reference.tensor).dtype) == 4
+        if single and wide and picks_rows(reference.index):
+            found.add(reference.tensor)
     return found

@@ -132,11 +132,15 @@ def _steps(lowered: Lowered, device: Any) -> Steps:
 
 def _interpreted(plan: Plan, host: Callable[..., Any], arrays: Sequence[str]) -> Flat:
     """The host function of the module itself: Triton's interpreter is behind its kernels."""
-    names, count = arrays_of(plan), len(arrays) - len(plan.buffers)
-    results = [arrays[names.index(result.name)] for result in plan.results]
-    made = text_of(plan.ir.structure, results)
+    count = len(arrays) - len(plan.buffers)
+    made = text_of(plan.ir.structure, _seen(plan))
     line = f"{'' if made == 'None' else f'{made} = '}_host({', '.join(arrays[:count])})"
     return Flat((), (line,), {"_host": host})
+
+
+def _seen(plan: Plan) -> list[str]:
+    """Names of results in the shapes of their views, as the host function of a module has them."""
+    return [f"_result_{n}_" for n in range(len(plan.results))]
 
 
 def _where(device: Any, parameters: Sequence[str], call: Callable[[Values], Any]) -> Flat:
@@ -171,10 +175,10 @@ def _returning(
 
     in_numpy  as NumPy arrays, like all arguments: Triton's interpreter takes such calls
     """
-    made = [
-        arrays[result.name] + "".join(f".{how}({sizes})" for how, sizes in result.views)
-        for result in plan.results
-    ]
+    made = _seen(plan)
+    if not interprets():
+        views = ("".join(f".{how}({sizes})" for how, sizes in r.views) for r in plan.results)
+        made = [arrays[r.name] + view for r, view in zip(plan.results, views, strict=True)]
     names: dict[str, Any] = {}
     if in_numpy:
         names = {f"_numpy_of_{n}": bridge.torch_to_numpy(n, ir.tensor(n).dtype) for n in ir.returns}

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from tilelang.codegen.pallas.plan.steps.names import COUNT
 from tilelang.codegen.pallas.plan.types import Launch, Plan, Window
-from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, signature, statement
+from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, flat, signature, statement
 from tilelang.ir import Tensor, View
 from tilelang.ir.names import first_free
 
@@ -24,23 +24,43 @@ CLIP = Keyword("mode", Atom('"clip"'))
 def print_host(plan: Plan, names: list[Names]) -> list[str]:
     """The lines of the host function; it returns what the author did, then mutated inputs."""
     ir, block = plan.ir, Block(4)
-    out = (*ir.returns, *(t.name for t in ir.tensors if t.mutated))
+    changed = [t for t in ir.tensors if t.mutated]
     doc = ir.doc.strip().partition("\n")[0]
     if doc:
         block.raw(f'"""{doc}"""' if len(doc) <= 88 else f'"""{doc[:85]}..."""')
+    for tensor in changed:
+        if tensor.given is not None:
+            block.put(tensor.name, _reshaped(tensor.name, tensor.shape, None))
     _print_views(plan, block, {t.name for t in ir.tensors if t.role == "input"})
     written: set[str] = set()
-    for launch, own in zip(plan.launches, names, strict=True):
+    for number, (launch, own) in enumerate(zip(plan.launches, names, strict=True)):
         _print_launch(plan, block, launch, own, written)
         own = {plan.array(w.array).source for w in launch.outputs}
         _print_views(plan, block, {t for t in own if ir.tensor(t).role == "output"})
-    needed = {ir.root(name) for name in out} - written
+        _print_views(plan, block, own & {t.name for t in changed}, _read_behind(plan, number))
+    needed = {ir.root(name) for name in ir.returns} - written
     for tensor in ir.tensors:  # that no launch wrote, because nothing runs
         if tensor.role == "output" and tensor.name in needed:
             block.put(tensor.name, _initial(tensor, tensor.shape, tensor.dtype))
             _print_views(plan, block, {tensor.name})
+    out = (*ir.returns, *(flat(_given_back(t)) for t in changed))
     block.raw(f"return {', '.join(out)}" if out else "return ()")
     return [*_head(plan, len(out)), *block.lines]
+
+
+def _given_back(tensor: Tensor) -> Node:
+    given = tensor.given
+    return Atom(tensor.name) if given is None else _reshaped(tensor.name, given, None)
+
+
+def _read_behind(plan: Plan, number: int) -> set[str]:
+    """Arrays that are read behind a launch: by others, as results, and those that views are of."""
+    found = {plan.array(w.array).source for e in plan.launches[number + 1 :] for w in e.inputs}
+    found.update(*(e.scalars for e in plan.launches[number + 1 :]), plan.ir.returns)
+    for tensor in reversed(plan.ir.tensors):
+        if tensor.view is not None and tensor.name in found:
+            found |= {tensor.view.source, tensor.view.index}
+    return found
 
 
 def _head(plan: Plan, results: int) -> list[str]:
@@ -49,9 +69,11 @@ def _head(plan: Plan, results: int) -> list[str]:
     return signature(plan.ir.name, [*each, "*", "interpret: bool = False"], kind)
 
 
-def _print_views(plan: Plan, block: Block, roots: set[str]) -> None:
-    """Views of tensors, the author's and those that passes made."""
+def _print_views(plan: Plan, block: Block, roots: set[str], needed: set[str] | None = None) -> None:
+    """Views of tensors, the author's and those that passes made, or those that are needed."""
     for tensor in plan.ir.tensors:
+        if needed is not None and tensor.name not in needed:
+            continue
         if tensor.view is not None and plan.ir.root(tensor.name) in roots:
             block.put(tensor.name, _viewed(tensor.view, tensor.dtype))
 

@@ -14,7 +14,7 @@ from functools import partial
 from math import prod
 from typing import assert_never
 
-from tilelang.analysis.uses import reads_memory
+from tilelang.analysis.uses import picks, reads_memory
 from tilelang.codegen.pallas.target import Target, scalar_bytes
 from tilelang.ir import (
     Along,
@@ -135,17 +135,17 @@ def _bounds(axis: Axis) -> tuple[Expr, ...]:
     return axis.begin, axis.end
 
 
-def _loads(exprs: tuple[Expr, ...], picks: bool = True) -> Iterator[Load]:
-    """All loads; without `picks` those that no index array of a gather is made of."""
+def _loads(exprs: tuple[Expr, ...], asked: bool = True) -> Iterator[Load]:
+    """All loads; without `asked` those that no index array of a gather is made of."""
     for expr in exprs:
         if isinstance(expr, Load):
             yield expr
             for entry in expr.index:
-                if picks or not isinstance(entry, Gather):
-                    yield from _loads(index_exprs(entry), picks)
-            yield from _loads(() if expr.mask is None else (expr.mask,), picks)
+                if asked or not isinstance(entry, Gather):
+                    yield from _loads(index_exprs(entry), asked)
+            yield from _loads(() if expr.mask is None else (expr.mask,), asked)
         elif isinstance(expr, Apply):
-            yield from _loads(expr.args, picks)
+            yield from _loads(expr.args, asked)
 
 
 def _alone(ir: KernelIR, nest: Loop) -> frozenset[str]:
@@ -157,9 +157,8 @@ def _alone(ir: KernelIR, nest: Loop) -> frozenset[str]:
         exprs = (*statement_exprs(stmt), *bounds)
         if isinstance(stmt, Store):
             others.add(stmt.tensor)
-            picked = [e.expr for e in stmt.index if isinstance(e, Gather)]
-            exprs = tuple(e for e in exprs if e not in picked)
-        for load in _loads(exprs, picks=False):
+            exprs = tuple(e for e in exprs if e not in picks(stmt))
+        for load in _loads(exprs, asked=False):
             single = all(isinstance(entry, At) for entry in load.index)
             (names if single else others).add(load.tensor)
     return frozenset(names - others)
@@ -169,23 +168,26 @@ def _alone(ir: KernelIR, nest: Loop) -> frozenset[str]:
 
 
 def _statement(nest: ScalarNest, stmt: Stmt) -> tuple[Stmt, ...]:
-    return (map_stmt(stmt, partial(_read, nest), partial(_entry, nest)),)
+    changed = map_stmt(stmt, partial(_read, nest), partial(_entry, nest))
+    if isinstance(stmt, Store) and stmt.mask in picks(stmt):
+        changed = replace(changed, mask=_read(nest, stmt.mask, asked=True))
+    return (changed,)
 
 
-def _entry(nest: ScalarNest, entry: Index, picks: bool = False) -> Index:
-    picks = picks or isinstance(entry, Gather)
-    return map_index(entry, lambda e: _read(nest, e, picks))
+def _entry(nest: ScalarNest, entry: Index, asked: bool = False) -> Index:
+    asked = asked or isinstance(entry, Gather)
+    return map_index(entry, lambda e: _read(nest, e, asked))
 
 
-def _read(nest: ScalarNest, expr: Expr, picks: bool = False) -> Expr:
-    """`picks`: the expression tells which rows are picked, so that it is read from scalar memory"""
+def _read(nest: ScalarNest, expr: Expr, asked: bool = False) -> Expr:
+    """`asked`: for each row that is picked by itself, so that it is read from scalar memory"""
     if not isinstance(expr, Load):
-        return map_children(expr, lambda e: _read(nest, e, picks))
-    index = tuple(_entry(nest, entry, picks) for entry in expr.index)
-    mask = None if expr.mask is None else _read(nest, expr.mask, picks)
+        return map_children(expr, lambda e: _read(nest, e, asked))
+    index = tuple(_entry(nest, entry, asked) for entry in expr.index)
+    mask = None if expr.mask is None else _read(nest, expr.mask, asked)
     load = replace(expr, index=index, mask=mask)
     name, numbers = expr.tensor, _picks_numbers(expr)
-    if picks or name in nest.alone or (numbers and name in nest.flat):
+    if asked or name in nest.alone or (numbers and name in nest.flat):
         load = _one_by_one(nest, load)
     if not numbers or name not in nest.wide:
         return load

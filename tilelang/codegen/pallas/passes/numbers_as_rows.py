@@ -8,7 +8,7 @@ TPUs address rows of memory, and no lanes within one; scalar memory holds what n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from functools import partial
 
@@ -24,6 +24,7 @@ from tilelang.ir import (
     Span,
     Stmt,
     Store,
+    Tensor,
     Type,
     View,
     loads,
@@ -39,34 +40,46 @@ from tilelang.ir.traversal import map_body, map_range, map_stmt
 
 
 def numbers_as_rows(ir: KernelIR) -> KernelIR:
-    """The kernel with a last dimension of one in outputs of which numbers are picked and change.
+    """The kernel with a last dimension of one in arrays of which numbers are picked and change.
 
-    The facts know outputs by their names: those stay with what is stored to.
+    The facts know them by their names: those stay with what is stored to.
     """
     rows = frozenset(_picked(ir))
     if not rows:
         return ir
-    back = {name: unique(ir, name, "numbers") for name in ir.returns if name in rows}
-    longer = [replace(t, shape=(*t.shape, 1)) if t.name in rows else t for t in ir.tensors]
-    arrays = ((ir.tensor(name), view) for name, view in back.items())
-    views = (array.seen(view, View(array.name, "reshape", array.shape)) for array, view in arrays)
+    seen = {t.view.source for t in ir.tensors if t.view is not None and t.view.how != "reshape"}
+    needed = [t.name for t in ir.tensors if t.name in rows and t.name in {*ir.returns, *seen}]
+    back = {name: unique(ir, name, "numbers") for name in needed}
     return replace(
         ir,
-        tensors=(*longer, *views),
+        tensors=tuple(new for tensor in ir.tensors for new in _tensors(tensor, rows, back)),
         axes=tuple(map_range(axis, partial(_read, rows)) for axis in ir.axes),
         body=map_body(ir.body, partial(_statement, rows)),
         returns=tuple(back.get(name, name) for name in ir.returns),
     )
 
 
-def _picked(ir: KernelIR) -> Iterator[str]:
-    """Outputs that a nest stores to, and picks numbers of, in either way.
+def _tensors(tensor: Tensor, rows: Set[str], back: Mapping[str, str]) -> Iterator[Tensor]:
+    """An array of rows, and as the author knows it; views go by elements, or are of the latter."""
+    view = tensor.view
+    if view is not None and view.source in back and view.how != "reshape":
+        yield replace(tensor, view=replace(view, source=back[view.source]))
+    elif tensor.name not in rows:
+        yield tensor
+    else:
+        yield _with_one(tensor)
+        if tensor.name in back:
+            yield tensor.seen(back[tensor.name], View(tensor.name, "reshape", tensor.shape))
 
-    Their views are in other shapes: those go by elements, and not by dimensions.
-    """
-    views = [t.view for t in ir.tensors if t.view is not None]
-    seen = {v.source for v in views if v.how != "reshape"}
-    able = {t.name for t in ir.tensors if t.role == "output"} - seen
+
+def _with_one(tensor: Tensor) -> Tensor:
+    given = tensor.shape if tensor.role == "input" else None
+    return replace(tensor, shape=(*tensor.shape, 1), given=given)
+
+
+def _picked(ir: KernelIR) -> Iterator[str]:
+    """Arrays that a nest stores to, and picks numbers of, in either way."""
+    able = {t.name for t in ir.tensors if t.role == "output" or t.mutated}
     for loop in ir.body:
         own = tuple(statements((loop,)))
         stored = {s.tensor for s in own if isinstance(s, Store)} & able

@@ -54,12 +54,13 @@ def _free_of(load: Load) -> Load:
 
 
 def _position_free(entry: Index) -> Index:
-    def position(expr: Expr) -> Expr:
-        if not isinstance(expr, Load):
-            return map_children(expr, position)
-        return replace(expr, index=tuple(_position(i, position) for i in expr.index))
+    return Gather(_at_positions(entry.expr)) if isinstance(entry, Gather) else entry
 
-    return Gather(position(entry.expr)) if isinstance(entry, Gather) else entry
+
+def _at_positions(expr: Expr) -> Expr:
+    if not isinstance(expr, Load):
+        return map_children(expr, _at_positions)
+    return replace(expr, index=tuple(_position(i, _at_positions) for i in expr.index))
 
 
 def _position(entry: Index, inside: Callable[[Expr], Expr]) -> Index:
@@ -92,7 +93,8 @@ def _separated(indices: Collection[str], names: Iterator[str], stmt: Stmt) -> tu
             return (replace(stmt, value=_free_of(load)),)
         case Store() if picks_rows(stmt.index):
             moved = tuple(_position_free(i) for i in stmt.index)
-            changed: Stmt = replace(stmt, index=moved, value=hoist(_stored(stmt)))
+            mask = None if stmt.mask is None else _at_positions(stmt.mask)
+            changed: Stmt = replace(stmt, index=moved, value=hoist(_stored(stmt)), mask=mask)
         case Assign() | Store():
             changed = map_stmt(stmt, hoist)
         case Loop():

@@ -20,9 +20,10 @@ from .axis import AxisPlan, extents
 from .body.all_lanes import in_all_lanes
 from .body.gathers import buffers
 from .body.heads import copies, iterations, unrolled
+from .body.late_carries import spread_late_carries
 from .body.layouts import as_held
 from .body.sections import split
-from .body.statements import Groups, Key
+from .body.statements import Groups, Key, Lowered
 from .memory import estimate
 from .moved import MovedRows
 from .physical import (
@@ -119,9 +120,15 @@ def plan_launch(
         scratch, sections, memory, _cores(kernel, config, target, dims, placed.form), kernel.loc,
         _prefetches(placed.form, dims, table, windows), _outer_first(axes, dims),
     )  # fmt: skip
-    bodies = (replace(s, body=tuple(map(as_held, _with_rests(s.body, axes)))) for s in sections)
+    bodies = (replace(s, body=_held(s.body, axes, target)) for s in sections)
     made = flowing(with_steps(replace(made, sections=tuple(bodies))), target, config)
     return made, tuple(arrays.hosts.values())
+
+
+def _held(body: Lowered, axes: Mapping[str, AxisPlan], target: Target) -> Lowered:
+    """The statements, with values as memory and registers of the target hold them."""
+    held = tuple(map(as_held, _with_rests(body, axes)))
+    return held if target.interpreted else spread_late_carries(held)
 
 
 def _with_rests(body: tuple[PStmt, ...], axes: Mapping[str, AxisPlan]) -> tuple[PStmt, ...]:

@@ -37,6 +37,8 @@ def take_rows(scope: Scope, stmt: ir.Assign, load: ir.Load) -> tuple[PStmt, ...]
         dtype = number.type.dtype
         column = Type(physical_shape(load.type.shape, "column"), dtype)
         held = wide_of(dtype)  # numbers are stored one by one, in 32 bits
+        if held != dtype:
+            number = ir.Apply("cast", (number,), Type((), held))
         value = TakeRows("", number, 0, (), stmt.name, False, 1, 1, column, held)
         return _bound(scope, stmt, value, "column")
     rows = [d for d, e in enumerate(load.index) if isinstance(e, ir.Gather)]

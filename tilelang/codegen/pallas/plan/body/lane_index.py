@@ -62,10 +62,10 @@ def lane_of(arrays: Arrays, expr: ir.Expr, loc: Loc | None) -> ir.Expr:
         case _:
             raise Refused(
                 Rule.FORM,
-                "rows can be picked by integers that are loaded, constant or computed from those, "
-                "and the index has more in it",
+                "rows are picked, and masked, by numbers that are loaded, constant or computed of "
+                "those, and what says so has more in it",
                 getattr(expr, "loc", None) or loc,
-                "store the indices to a tensor in a loop of their own before this one",
+                "store what says so to a tensor in a loop of its own before this one",
             )
 
 

@@ -126,8 +126,10 @@ def _load(scope: Scope, load: ir.Load) -> Value:
         if any(isinstance(entry, ir.Along) for entry in load.index):
             raise Refused(
                 Rule.FORM,
-                f"{load.tensor} picks rows of another array, so it cannot also be used as a value",
+                f"{load.tensor} says which rows are picked, or stored, so its rows cannot also be "
+                "used as values",
                 load.loc,
+                "store what says so to a tensor in a loop of its own before this one",
             )
         index = tuple(lower(scope, e.expr).expr for e in load.index if isinstance(e, ir.At))
         assert len(index) == len(load.index) and load.mask is None, load

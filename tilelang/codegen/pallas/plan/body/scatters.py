@@ -9,7 +9,14 @@ from tilelang.codegen.pallas.plan import clamps
 from tilelang.codegen.pallas.plan.axis import extents
 from tilelang.codegen.pallas.plan.physical import FIRST, Part, PExpr, PutRows, Write
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, selects
-from tilelang.codegen.pallas.plan.windows.types import ByIndex, ByTile, Fetched, Whole, Window
+from tilelang.codegen.pallas.plan.windows.types import (
+    ByIndex,
+    ByTile,
+    Fetched,
+    Whole,
+    Window,
+    WindowDim,
+)
 from tilelang.ir import Dim, Expr, Store, Type, integers
 from tilelang.ir.integers import clamped
 from tilelang.schedule.refusal import Refused, Rule
@@ -85,8 +92,9 @@ def _stored(
 ) -> tuple[Dim, ...]:
     """The shape of the rows that are stored: the lanes, then what a row holds of the others."""
     shape: list[Dim] = []
-    legal = window.dtype != "bool"
-    for d, (entry, dim) in enumerate(zip(entries, window.dims, strict=True)):
+    legal, pairs = True, tuple(zip(entries, window.dims, strict=True))
+    _check_bools_and_places(store, window, pairs)
+    for d, (entry, dim) in enumerate(pairs):
         match entry, dim:
             case ir.Gather(expr), _:
                 shape += expr.type.shape
@@ -105,17 +113,55 @@ def _stored(
             f"rows of {store.tensor} can be stored to where an index array picks them along the "
             "first of two or more dimensions, and the others are whole or tiles of a static range",
             store.loc,
-            f"give {store.tensor} a dimension of length 1: {_with_columns(store)}"
-            if isinstance(store.index[0], ir.Gather)
-            else f"let the dimension of {store.tensor} that is picked be its first one, store "
-            "v.T, and return the transposition",
+            _instead(store, entries[at + 1 :]),
         )
     return tuple(shape)
 
 
-def _with_columns(store: ir.Store) -> str:
+def _check_bools_and_places(
+    store: Store, window: Window, pairs: tuple[tuple[ir.Index, WindowDim], ...]
+) -> None:
+    name = store.tensor
+    if window.dtype == "bool":
+        raise Refused(
+            Rule.FORM,
+            f"{name} is bool, and a TPU stores no single rows of bools to an argument",
+            store.loc,
+            f"pass {name} as int8, or return a new array",
+        )
+    if any(isinstance(e, ir.At) and isinstance(dim, Whole) for e, dim in pairs):
+        raise Refused(
+            Rule.FORM,
+            f"rows of {name} are stored where an index array picks them, and {name} is also used "
+            "at another place in the same loop nest",
+            store.loc,
+            "use it in a top-level loop of its own",
+        )
+
+
+def _instead(store: ir.Store, behind: tuple[ir.Index, ...]) -> str:
+    """How such rows are stored, or added to; `behind`: the positions behind the one picked."""
+    if not isinstance(store.index[0], ir.Gather):
+        return (
+            f"let the dimension of {store.tensor} that is picked be its first one, store v.T, and "
+            "return the transposition"
+        )
+    match behind:
+        case (ir.At(ir.Const(int(c))),):
+            return f"store a part of the rows: {_with_columns(store, f'{c}:{c + 1}')}"
+        case (ir.At() | ir.Along(),):
+            return (
+                "loop over the other dimension with hl.grid, let it be the first one, as in "
+                f"{store.tensor}[i, ids[t]] = v, and return the transposition"
+            )
+        case _:
+            return f"give {store.tensor} a dimension of length 1: {_with_columns(store, ':')}"
+
+
+def _with_columns(store: ir.Store, part: str) -> str:
     """How rows of one number are stored, or added to."""
     if store.combine is None:
-        return f"{store.tensor}[ids[t], :] = v[:, None]"
+        return f"{store.tensor}[ids[t], {part}] = v[:, None]"
     op = {"maximum": "max", "minimum": "min"}.get(store.combine, store.combine)
-    return f"hl.atomic_{op}({store.tensor}, [ids[t], slice(None)], v[:, None])"
+    whole = "slice(None)" if part == ":" else f"slice({part.replace(':', ', ')})"
+    return f"hl.atomic_{op}({store.tensor}, [ids[t], {whole}], v[:, None])"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilelang.analysis.uses import IndexedSite, references
+from tilelang.analysis.uses import IndexedSite, picks, references
 from tilelang.codegen.pallas.plan.body.registers import in_registers
 from tilelang.codegen.pallas.plan.body.statements import Groups, lower_body
 from tilelang.codegen.pallas.plan.physical import flat, parts_of
@@ -62,7 +62,8 @@ def _references(placed: Placed) -> tuple[IndexedSite, ...]:
     carried = [(e, c) for level in placed.levels for c in level.carries for e in (c.init, c.next)]
     reads = ((load, c.loc) for e, c in carried for load in loads(e))
     body = references(level_statements(placed.levels, placed.leaf))
-    return (*body, *(IndexedSite(load.tensor, load.index, False, loc) for load, loc in reads))
+    sites = (IndexedSite(e.tensor, e.index, False, loc, picks(e)) for e, loc in reads)
+    return (*body, *sites)
 
 
 def _lifted(arrays: Arrays, order: Order) -> frozenset[str]:

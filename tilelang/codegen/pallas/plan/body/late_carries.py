@@ -1,0 +1,118 @@
+"""Late carries: constants that loops begin with, in as many registers as what comes of them.
+
+    for t carrying a = 0, b = 0   ->   for t carrying a = where(row + lane >= 0, 0, 1), b = 0
+        next a = b                         next a = b
+        next b = a + x[t]                  next b = a + x[t]
+
+Mosaic holds a constant once for all positions.  What it becomes in a loop is looked at twice: a
+carry that is made of constants alone in the first turn, and of other carries that no longer are in
+the second, it would have to hold once again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+
+from tilelang.codegen.pallas.plan.physical import (
+    Bind,
+    Inner,
+    InnerCarry,
+    Iota,
+    PExpr,
+    PStmt,
+    flat,
+    physical_children,
+)
+from tilelang.ir import Apply, Const, Type, Var
+from tilelang.language.dtypes import wide_of
+
+from .layouts import apply
+
+Values = Mapping[str, PExpr]
+
+
+def spread_late_carries(body: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
+    """The statements, with the constants spread that carries begin with and come late to others."""
+    every = tuple(flat(body))
+    carries = [c for s in every if isinstance(s, Inner) for c in s.carries]
+    values = {s.name: s.value for s in every if isinstance(s, Bind)}
+    values |= {c.name: c.init for c in carries}
+    late = {_origin(c, values) for s in every if isinstance(s, Inner) for c in _late(s, values)}
+    return tuple(_spread(stmt, late) for stmt in body) if late else body
+
+
+def _late(loop: Inner, values: Values) -> Iterator[InnerCarry]:
+    """Carries that are made of constants in the first turn, and of others in a later one."""
+
+    def alike(carries: list[InnerCarry]) -> list[InnerCarry]:
+        filled = {c.name for c in loop.carries if c not in carries}
+        return [c for c in carries if _alike(c.next, values, filled)]
+
+    able = [c for c in loop.carries if loop.form == "fori_loop" and not _single(c.init)]
+    once = first = alike([c for c in able if _alike(c.init, values, ())])
+    while (still := alike(once)) != once:
+        once = still
+    yield from (c for c in first if c not in once)
+
+
+def _alike(expr: PExpr, values: Values, filled: Collection[str]) -> bool:
+    """Whether a value is the same at all positions, by how it is made: none of `filled` is."""
+    match expr:
+        case Var(name) if not _single(expr):
+            return name not in filled and name in values and _alike(values[name], values, filled)
+        case Const() | Apply():
+            return all(_alike(e, values, filled) for e in physical_children(expr))
+        case _:
+            return _single(expr)
+
+
+def _single(expr: PExpr) -> bool:
+    return all(d == 1 for d in expr.type.shape)
+
+
+def _origin(carry: InnerCarry, values: Values) -> str:
+    """The name that the constant has first: of the carry, or of what it begins as."""
+    name = carry.name
+    while isinstance(init := values.get(name), Var) and init.name in values:
+        name = init.name
+    return name
+
+
+def _spread(stmt: PStmt, late: Collection[str]) -> PStmt:
+    match stmt:
+        case Bind(name) if name in late:
+            return replace(stmt, value=_everywhere(stmt.value))
+        case Inner():
+            carries = tuple(
+                replace(c, init=_everywhere(c.init)) if c.name in late else c for c in stmt.carries
+            )
+            return replace(stmt, carries=carries, body=tuple(_spread(s, late) for s in stmt.body))
+        case _:
+            return stmt
+
+
+def _everywhere(value: PExpr) -> PExpr:
+    """A value that is the same everywhere, chosen position by position, in 32 bits."""
+    shape, dtype = value.type.shape, value.type.dtype
+    kind, wide = Type(shape, "int32"), wide_of(dtype)
+    last = [d for d in range(len(shape))[-2:] if shape[d] != 1]
+    row, *lane = (Iota(d, kind) for d in last)
+    place: PExpr = apply("add", (row, lane[0]), shape, "int32") if lane else row
+    there = apply("ge", (place, Const(0, Type((), "int32"))), shape, "bool")
+    other = Const(0 if _number(value) else 1, Type((), wide))
+    if wide == dtype:
+        return apply("where", (there, value, other), shape, dtype)
+    chosen = there, apply("cast", (value,), shape, wide), other
+    return apply("cast", (apply("where", chosen, shape, wide),), shape, dtype)
+
+
+def _number(value: PExpr) -> object:
+    """What it is everywhere; 0 where that is read from memory."""
+    match value:
+        case Const(number):
+            return number
+        case Apply(_, (inner,)):
+            return _number(inner)
+        case _:
+            return value.attr("value", 0) if isinstance(value, Apply) else 0
