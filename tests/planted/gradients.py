@@ -125,7 +125,7 @@ def _whatever_is_asked(graph: Any, expr: Expr, condition: Expr, alone: Any) -> E
     return graph.add(replace(term, args=args))
 
 
-_INDEX = saved.Residuals._index
+_INDEX = saved.Residuals.index_of
 _OFFSET = saved.Residuals._offset
 _CUT = ranges._cut
 _GAUGE = unit_gauge._of_itself
@@ -197,7 +197,7 @@ MUTATIONS = (
         lambda *given: True, _refuses("stored_twice"),
     ),
     _bug(
-        "heads share what is saved", saved.Residuals, "_index",
+        "heads share what is saved", saved.Residuals, "index_of",
         _without_heads, _compares("jagged_attention"),
     ),
     _bug(

@@ -32,6 +32,7 @@ from ..ir import (
     Store,
     Tensor,
     Type,
+    Var,
     View,
 )
 from ..ir.names import fresh
@@ -47,9 +48,11 @@ from .guard import guarded
 from .kernels import kernel_of
 from .left_out import masked
 from .legal import check
-from .place import AxisNest, StoreTarget, placed
+from .graph import Scan
+from .place import AxisNest, StoreTarget, carried, placed
 from .refuse import Underivable
 from .saved import Residuals, Saved, storing
+from .scans import number_tiles, numbered
 from .types import Derivative, GradientLaunch
 from .unit_gauge import in_unit_gauge
 from .views import returning, several_names, to_root, turned_back, with_views
@@ -187,6 +190,7 @@ def _reverse(program: _Program, launched: Launched, active: Collection[str]) -> 
     program.residuals.append((launched, residuals.added))
     for saved in residuals.added:
         program.arrays[saved.tensor.name] = replace(saved.tensor, role="input")
+    _carry(program, launched, residuals, [s.adjoint for s in sites])
     groups: dict[_Cut, list[StoreTarget]] = {}
     for tensor in dict.fromkeys(s.load.tensor for s in sites):
         for chain, targets in _targets(program, launched, tensor, sites):
@@ -196,6 +200,60 @@ def _reverse(program: _Program, launched: Launched, active: Collection[str]) -> 
                 groups.setdefault(_cut(chain, targets), []).extend(targets)
     for (chain, _), targets in groups.items():
         program.launches.append(_launch(program, launched, chain, targets, residuals.loads))
+
+
+def _carry(
+    program: _Program, launched: Launched, residuals: Residuals, roots: Sequence[Expr]
+) -> None:
+    """Adds launches for what loops carry and no memory has: they store all that iterations meet.
+
+    Of tiles the parts are stored, and then carried from one to the next by number.
+    """
+    graph, loads = launched.graph, residuals.loads
+    for name, scan in graph.reached(roots, until=loads).items():
+        if not isinstance(scan, Scan) or name in loads:
+            continue
+        if graph.ranges[scan.axis].axis.kind == "grid":
+            loads[name] = _kept(program, launched, residuals, Var(name, scan.type))
+            continue
+        numbers = program.name(f"{scan.axis}_number")
+        number_tiles(graph, scan.axis, numbers)
+        parts = {
+            part.name: numbered(graph, _kept(program, launched, residuals, part), scan.axis, numbers)
+            for part in scan.parts
+            if isinstance(part, Var) and scan.axis in graph.scope(part)
+        }
+        whole = graph.replaced(graph.named(replace(scan, axis=numbers)), parts)
+        assert isinstance(whole, Var)
+        graph.hints.setdefault(whole.name, graph.hints.get(name, "carried"))
+        kept = _kept(program, launched, residuals, whole)
+        loads[name] = numbered(graph, kept, scan.axis, numbers, back=True)
+
+
+def _kept(
+    program: _Program, launched: Launched, residuals: Residuals, value: Expr
+) -> Expr:
+    """Adds a launch that stores a value; how it is read."""
+    graph, scan = launched.graph, launched.graph.term(value)
+    assert isinstance(value, Var)
+    loc = getattr(scan, "loc", None) or launched.loop.loc
+    places = residuals.index_of(value, numbers=True)
+    if places is None:
+        raise Underivable("what its iterations meet, or what arrives at it, fits no array", loc)
+    shape, index = tuple(p.size for p in places), tuple(p.read for p in places)
+    own = program.name(f"d_{graph.hints.get(value.name, 'of_tiles')}")
+    array = Tensor(own, shape, value.type.dtype, "output", loc, 0.0)
+    program.arrays[own] = replace(array, role="input")
+    target = StoreTarget(own, index, value.type, value, None, False, loc)
+    given = (residuals.loads, program.taken, loc)
+    if isinstance(scan, Scan):
+        nest = carried(graph, target, *given)
+    else:
+        nest = placed(graph, graph.ordered(graph.scope(value)), [target], *given)
+    name = f"{program.kernel.name}_{own}"
+    made = kernel_of(program.kernel, name, nest, [array], program.tensor)
+    program.launches.append(GradientLaunch(made))
+    return graph.add(Load(own, index, value.type, loc=loc))
 
 
 def _views(program: _Program) -> None:
