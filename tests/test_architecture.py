@@ -154,7 +154,7 @@ BUDGET = {
     "passes": 1640,  # row_products; separate_parts; separate_joins; names; drop_detached
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
     # softmax.py: totals that are kept from zero; what is compared is computed again
-    "transforms": 4950,  # detached gauges; whole offsets; the largest, and of what grows; factors
+    "transforms": 5370,  # detached gauges; whole offsets; the largest; factors; scans of carries
     # rules that stood in both back ends; which field of a config was meant; how many tiles
     "schedule": 860,  # which ranges memory holds, where they end; rules of refusals; tiles
     # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools;

@@ -21,9 +21,10 @@ from tests.transforms import (
     test_ranges,
     test_refused,
     test_residuals,
+    test_scans,
     test_softmax,
 )
-from tilelang.ir import Along, Apply, Expr
+from tilelang.ir import Along, Apply, Expr, GridIndex
 from tilelang.language.build import unary, where
 from tilelang.language.derivatives import RULES, OpUse, Rule
 from tilelang.passes.drop_detached import drop_detached
@@ -39,11 +40,13 @@ from tilelang.transforms import (
     ranges,
     reverse,
     saved,
+    scans,
     softmax,
     sums,
     unit_gauge,
 )
 from tilelang.transforms.language_text import _Printer
+from tilelang.transforms.place import _Writer
 
 
 def _compares(name: str) -> Callable[[], None]:
@@ -126,6 +129,7 @@ def _whatever_is_asked(graph: Any, expr: Expr, condition: Expr, alone: Any) -> E
 
 
 _INDEX = saved.Residuals.index_of
+_REVERSED = scans.reversed_scan
 _OFFSET = saved.Residuals._offset
 _CUT = ranges._cut
 _GAUGE = unit_gauge._of_itself
@@ -262,6 +266,20 @@ MUTATIONS = (
     _bug(
         "what every turn meets again is compared", graph.Graph, "_runs",
         lambda *given: False, test_ranges.test_the_largest_of_one_element,
+    ),
+    _bug(
+        "a loop that runs back runs forward", _Writer, "position",
+        lambda self, axis, scope: GridIndex(self.axis(axis, scope)),
+        partial(test_scans.test_carried_over_indices, *test_scans.DENSE[0]),
+    ),
+    _bug(
+        "what is scaled on its way arrives unscaled", adjoints, "reversed_scan",
+        lambda graph, scan, adjoint: _REVERSED(graph, replace(scan, factor=None), adjoint),
+        partial(test_scans.test_carried_over_indices, *test_scans.DENSE[2]),
+    ),
+    _bug(
+        "tiles of all groups are carried by the first one's numbers", saved, "how_many",
+        lambda known: 1, test_scans.test_many_tiles,
     ),
     _bug(
         "parentheses are left out", _Printer, "wrapped",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import Loc
 from ..ir import Apply, Const, Expr, Var
 from ..language.build import binary, unary, where
 from .graph import Graph

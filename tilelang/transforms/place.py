@@ -132,6 +132,7 @@ class _Writer:
         if isinstance(term, Over):
             self.fold(name, home)
             return home.known[name]
+        assert not isinstance(term, Scan)  # a launch of its own stored it
         made = self.made(term, home)
         if self.is_named(name, term, made, home, scope):
             home.known[name] = self.assign(self.graph.hints.get(name, ""), made, home)
@@ -302,11 +303,10 @@ class _Writer:
         alone = self.uses[item.value.name] == 1 and item.value.name not in self.loads
         return alone and term.how == item.how and self.home(term, inner) is inner
 
-
     # ------------------------------------------------------------ scans
 
     def carry(self, scan: Scan, target: StoreTarget, home: _Scope) -> None:
-        """The loop of a scan, which stores what it carries: in each iteration, or the last of it."""
+        """The loop of a scan; it stores what it carries, in each iteration or the last of it."""
         assert isinstance(target.value, Var)
         user, loc = self.graph.hints.get(target.value.name, "acc"), scan.loc or self.loc
         first = self.value(scan.first, home)
@@ -370,7 +370,8 @@ def carried(
     """The loops that store a scan, the value of the target."""
     scan = graph.term(target.value)
     assert isinstance(scan, Scan)
-    writer = _writer(graph, [*scan.parts, *_exprs(replace(target, value=scan.first))], loads, taken, loc)
+    roots = [*scan.parts, *_exprs(replace(target, value=scan.first))]
+    writer = _writer(graph, roots, loads, taken, loc)
     scopes = _opened(writer, graph.ordered(graph.scope(target.value) - {scan.axis}))
     writer.carry(scan, target, scopes[-1])
     return _closed(writer, scopes)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ..analysis import analyze
 from ..analysis.facts import Facts
@@ -34,6 +35,7 @@ from ..ir import (
     Type,
     Var,
     View,
+    index_exprs,
 )
 from ..ir.names import fresh
 from ..language.build import binary, cast
@@ -44,11 +46,11 @@ from .adjoints import AdjointSite, adjoints
 from .asked_once import asked_once
 from .distinct import StorePlace, apart, distinct
 from .forward import Launched, read
+from .graph import Scan
 from .guard import guarded
 from .kernels import kernel_of
 from .left_out import masked
 from .legal import check
-from .graph import Scan
 from .place import AxisNest, StoreTarget, carried, placed
 from .refuse import Underivable
 from .saved import Residuals, Saved, storing
@@ -190,7 +192,7 @@ def _reverse(program: _Program, launched: Launched, active: Collection[str]) -> 
     program.residuals.append((launched, residuals.added))
     for saved in residuals.added:
         program.arrays[saved.tensor.name] = replace(saved.tensor, role="input")
-    _carry(program, launched, residuals, [s.adjoint for s in sites])
+    _carry(program, launched, residuals, [e for s in sites for e in _asked(s)])
     groups: dict[_Cut, list[StoreTarget]] = {}
     for tensor in dict.fromkeys(s.load.tensor for s in sites):
         for chain, targets in _targets(program, launched, tensor, sites):
@@ -202,6 +204,14 @@ def _reverse(program: _Program, launched: Launched, active: Collection[str]) -> 
         program.launches.append(_launch(program, launched, chain, targets, residuals.loads))
 
 
+def _asked(site: AdjointSite) -> Iterator[Expr]:
+    """What the store of an adjoint is computed from."""
+    yield site.adjoint
+    yield from (e for i in site.load.index for e in index_exprs(i))
+    if site.load.mask is not None:
+        yield site.load.mask
+
+
 def _carry(
     program: _Program, launched: Launched, residuals: Residuals, roots: Sequence[Expr]
 ) -> None:
@@ -210,36 +220,37 @@ def _carry(
     Of tiles the parts are stored, and then carried from one to the next by number.
     """
     graph, loads = launched.graph, residuals.loads
+    kept = partial(_kept, program, launched, residuals)
     for name, scan in graph.reached(roots, until=loads).items():
         if not isinstance(scan, Scan) or name in loads:
             continue
         if graph.ranges[scan.axis].axis.kind == "grid":
-            loads[name] = _kept(program, launched, residuals, Var(name, scan.type))
+            loads[name] = kept(Var(name, scan.type))
             continue
         numbers = program.name(f"{scan.axis}_number")
         number_tiles(graph, scan.axis, numbers)
         parts = {
-            part.name: numbered(graph, _kept(program, launched, residuals, part), scan.axis, numbers)
+            part.name: numbered(graph, loads.get(part.name) or kept(part), scan.axis, numbers)
             for part in scan.parts
             if isinstance(part, Var) and scan.axis in graph.scope(part)
         }
         whole = graph.replaced(graph.named(replace(scan, axis=numbers)), parts)
         assert isinstance(whole, Var)
         graph.hints.setdefault(whole.name, graph.hints.get(name, "carried"))
-        kept = _kept(program, launched, residuals, whole)
-        loads[name] = numbered(graph, kept, scan.axis, numbers, back=True)
+        loads[name] = numbered(graph, kept(whole), scan.axis, numbers, back=True)
 
 
-def _kept(
-    program: _Program, launched: Launched, residuals: Residuals, value: Expr
-) -> Expr:
+def _kept(program: _Program, launched: Launched, residuals: Residuals, value: Expr) -> Expr:
     """Adds a launch that stores a value; how it is read."""
     graph, scan = launched.graph, launched.graph.term(value)
     assert isinstance(value, Var)
     loc = getattr(scan, "loc", None) or launched.loop.loc
     places = residuals.index_of(value, numbers=True)
     if places is None:
-        raise Underivable("what its iterations meet, or what arrives at it, fits no array", loc)
+        what = "no array holds what its iterations meet, or what arrives at it"
+        raise Underivable(
+            f"the loop changes {graph.hints.get(value.name, 'a value')}, and {what}", loc
+        )
     shape, index = tuple(p.size for p in places), tuple(p.read for p in places)
     own = program.name(f"d_{graph.hints.get(value.name, 'of_tiles')}")
     array = Tensor(own, shape, value.type.dtype, "output", loc, 0.0)

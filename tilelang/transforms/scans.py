@@ -62,7 +62,8 @@ def reversed_scan(graph: Graph, scan: Scan, adjoint: Expr) -> tuple[Expr, Expr]:
     value, first = (zero, adjoint) if scan.whole else (adjoint, zero)
     factor = None if scan.factor is None else graph.add(wide(scan.factor))
     back = Scan(scan.axis, value, factor, first, kind, back=not scan.back, loc=scan.loc)
-    hint = graph.hints.get(graph.named(scan).name, "")
+    own = graph.named(scan)
+    hint = graph.hints.get(own.name, "") if isinstance(own, Var) else ""
     return graph.named(back, hint), graph.named(replace(back, whole=True), hint)
 
 
@@ -90,6 +91,7 @@ def number_tiles(graph: Graph, tiles: str, name: str) -> None:
         known = replace(known, axis=replace(axis, block=block))
         graph.set_range(tiles, known)
     length, count = known.axis.fixed, how_many(known)
+    assert length is not None
     zero = Const(0, INT)
     if known.axis.static is not None:
         end: Expr = Const(count or 0, INT)
