@@ -130,6 +130,7 @@ def _whatever_is_asked(graph: Any, expr: Expr, condition: Expr, alone: Any) -> E
 
 _INDEX = saved.Residuals.index_of
 _REVERSED = scans.reversed_scan
+_KEPT = reverse._kept
 _OFFSET = saved.Residuals._offset
 _CUT = ranges._cut
 _GAUGE = unit_gauge._of_itself
@@ -278,8 +279,9 @@ MUTATIONS = (
         partial(test_scans.test_carried_over_indices, *test_scans.DENSE[2]),
     ),
     _bug(
-        "tiles of all groups are carried by the first one's numbers", saved, "how_many",
-        lambda known: 1, test_scans.test_many_tiles,
+        "tiles that are not there scale by 0", reverse, "_kept",
+        lambda *given: _KEPT(*given[:4]),
+        partial(test_scans.test_tiles_that_scale, test_scans.LAYOUTS[0]),
     ),
     _bug(
         "parentheses are left out", _Printer, "wrapped",

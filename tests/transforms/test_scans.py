@@ -264,6 +264,38 @@ def _jagged_linear_attention(q, k, v, offsets):
     return (jnp.where(seen, q @ k.T, 0) @ v,)
 
 
+@tile.kernel
+def running_product(a, first, offsets):
+    """exp of the running sum of each group, times its first number: tiles scale what they met."""
+    T, N = a.shape
+    y = hl.zeros([T, N], dtype=hl.float32)
+    last = hl.zeros([offsets.shape[0] - 1, N], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for tn in hl.tile(N):
+            s = first[g, tn]
+            for t in hl.tile(offsets[g], offsets[g + 1], max_extent=T):
+                before = hl.where(t.index[:, None] >= t.index[None, :], 1.0, 0.0)
+                y[t, tn] = hl.exp(hl.dot(before, a[t, tn])) * s[None, :]
+                s = s * hl.exp(a[t, tn].sum(0))
+            last[g, tn] = s
+    return y, last
+
+
+def _running_product(a, first, offsets):
+    y, last = jnp.zeros_like(a), []
+    for g, (begin, end) in enumerate(itertools.pairwise(offsets)):
+        rows = jnp.exp(jnp.cumsum(a[begin:end], 0)) * first[g]
+        y = y.at[begin:end].set(rows)
+        last.append(rows[-1] if end > begin else first[g])
+    return y, jnp.stack(last)
+
+
+@pytest.mark.parametrize("offsets", LAYOUTS, ids=str)
+def test_tiles_that_scale(offsets):
+    given = (0.3 * _floats(40, 8), _floats(4, 8), np.array(offsets, np.int32))
+    compare(running_product, given, _running_product)
+
+
 @pytest.mark.parametrize("offsets", LAYOUTS, ids=str)
 def test_rows_of_groups(offsets):
     given = (_floats(40, 8), RNG.uniform(-1, 1, 40).astype(np.float32), np.array(offsets, np.int32))
@@ -296,11 +328,24 @@ def test_rows_in_no_group_hold_anything():
 
 
 def test_in_the_interpreter_by_jax():
-    given = (*(jnp.asarray(_floats(40, 8)) for _ in "qkv"), jnp.array(LAYOUTS[2]))
-    cotangent = _floats(40, 8)
-    for place in range(3):
-        found, wanted = (
-            jax.grad(lambda *a, of=of: (of(*a) * cotangent).sum(), place)(*given)
-            for of in (jagged_linear_attention, lambda *a: _jagged_linear_attention(*a)[0])
-        )
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    """Where tiles are cut at multiples of their length: of 15 rows in two tiles, and of none."""
+    offsets = jnp.array([5, 120, 135, 135, 300])
+    q, k, v = (jnp.asarray(_floats(300, 8)) for _ in "qkv")
+    cotangent, ends = _floats(300, 8), _floats(4, 8)
+
+    def attended(of, *given):
+        return (of(*given, offsets) * cotangent).sum()
+
+    def scaled(of, a, first):
+        y, last = of(a, first, offsets)
+        return (y * cotangent).sum() + (last * ends).sum()
+
+    attention = jagged_linear_attention, lambda *a: _jagged_linear_attention(*a)[0]
+    for loss, pair, given in (
+        (attended, attention, (q, k, v)),
+        (scaled, (running_product, _running_product), (0.05 * q, v[:4])),
+    ):
+        places = tuple(range(len(given)))
+        found, wanted = (jax.grad(loss, tuple(n + 1 for n in places))(of, *given) for of in pair)
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)

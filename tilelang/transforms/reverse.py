@@ -54,7 +54,7 @@ from .legal import check
 from .place import AxisNest, StoreTarget, carried, placed
 from .refuse import Underivable
 from .saved import Residuals, Saved, storing
-from .scans import number_tiles, numbered
+from .scans import numbered
 from .types import Derivative, GradientLaunch
 from .unit_gauge import in_unit_gauge
 from .views import returning, several_names, to_root, turned_back, with_views
@@ -228,19 +228,23 @@ def _carry(
             loads[name] = kept(Var(name, scan.type))
             continue
         numbers = program.name(f"{scan.axis}_number")
-        number_tiles(graph, scan.axis, numbers)
-        parts = {
-            part.name: numbered(graph, loads.get(part.name) or kept(part), scan.axis, numbers)
-            for part in scan.parts
+        residuals.number(scan.axis, numbers)
+        value, factor = (
+            numbered(graph, kept(part, fill), scan.axis, numbers)
             if isinstance(part, Var) and scan.axis in graph.scope(part)
-        }
-        whole = graph.replaced(graph.named(replace(scan, axis=numbers)), parts)
+            else part
+            for part, fill in ((scan.value, 0.0), (scan.factor, 1.0))  # of no tile: nothing changes
+        )
+        assert value is not None
+        whole = graph.named(replace(scan, axis=numbers, value=value, factor=factor))
         assert isinstance(whole, Var)
         graph.hints.setdefault(whole.name, graph.hints.get(name, "carried"))
         loads[name] = numbered(graph, kept(whole), scan.axis, numbers, back=True)
 
 
-def _kept(program: _Program, launched: Launched, residuals: Residuals, value: Expr) -> Expr:
+def _kept(
+    program: _Program, launched: Launched, residuals: Residuals, value: Expr, fill: float = 0.0
+) -> Expr:
     """Adds a launch that stores a value; how it is read."""
     graph, scan = launched.graph, launched.graph.term(value)
     assert isinstance(value, Var)
@@ -253,11 +257,11 @@ def _kept(program: _Program, launched: Launched, residuals: Residuals, value: Ex
         )
     shape, index = tuple(p.size for p in places), tuple(p.read for p in places)
     own = program.name(f"d_{graph.hints.get(value.name, 'of_tiles')}")
-    array = Tensor(own, shape, value.type.dtype, "output", loc, 0.0)
+    array = Tensor(own, shape, value.type.dtype, "output", loc, fill)
     program.arrays[own] = replace(array, role="input")
     target = StoreTarget(own, index, value.type, value, None, False, loc)
     given = (residuals.loads, program.taken, loc)
-    if isinstance(scan, Scan):
+    if isinstance(scan, Scan) and value.name not in residuals.loads:
         nest = carried(graph, target, *given)
     else:
         nest = placed(graph, graph.ordered(graph.scope(value)), [target], *given)

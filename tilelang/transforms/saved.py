@@ -30,7 +30,6 @@ from ..ir import (
     Stmt,
     Store,
     Tensor,
-    TileScalar,
     Type,
     Var,
     integers,
@@ -43,7 +42,7 @@ from ..language.dtypes import is_float, itemsize
 from ..language.op import OPS
 from .forward import Launched, Stored
 from .graph import Graph, Over, Scan, number, parts_of
-from .scans import how_many
+from .scans import number_of, number_tiles
 
 PRODUCTS = ("mul", "dot")
 
@@ -88,6 +87,7 @@ class Residuals:
     made: frozenset[str] = frozenset()
     loads: dict[str, Expr] = field(default_factory=dict)
     added: list[Saved] = field(default_factory=list)
+    counts: dict[str, int | None] = field(default_factory=dict)
 
     def choose(self, roots: Iterable[Expr], forward: Collection[str]) -> None:
         """Decides for all that the roots are computed from; `forward` are the kernel's own."""
@@ -237,8 +237,8 @@ class Residuals:
             known = graph.ranges[axis]
             size, place = self._size(axis), At(GridIndex(axis))
             if known.axis.kind == "tile":
-                size = how_many(known) if numbers and known.axis.fixed else None
-                place = At(TileScalar(axis, "id"))
+                size = self._numbers(axis) if numbers else None
+                place = number_of(graph, axis)
             if size is None:
                 return None
             found.append(SavedIndex(place, size, place))
@@ -282,11 +282,30 @@ class Residuals:
     def _length(self, tensor: str, dim: int) -> int:
         return self.kernel.tensor(tensor).shape[dim]
 
+    def number(self, axis: str, name: str) -> None:
+        """A loop `name` over the numbers of an axis's tiles."""
+        number_tiles(self.launched.graph, axis, name)
+        self.counts[name] = self._numbers(axis)
+
+    def _numbers(self, axis: str) -> int | None:
+        """How many numbers tiles have; None if they are not where they are cut."""
+        size, length = self._size(axis), self.launched.graph.ranges[axis].axis.fixed
+        return None if not length or size is None or self._is_moved(axis) else -(-size // length)
+
+    def _is_moved(self, axis: str) -> bool:
+        """Whether tiles are cut at an offset of an array, and not where they are."""
+        index = (i for _, found in self._accesses() for i in found)
+        moved = any(isinstance(i, Along) and i.axis == axis and i.offset is not None for i in index)
+        begin = self.launched.graph.ranges[axis].begin
+        return moved and begin != Const(0, begin.type)
+
     def _size(self, axis: str) -> int | None:
         """A length that holds every position of an axis: of a dimension that it indexes."""
         static = self.launched.graph.ranges[axis].axis.static
         if static is not None:
             return static[1]
+        if axis in self.counts:
+            return self.counts[axis]
         for tensor, index in self._accesses():
             for size, entry in zip(self.kernel.tensor(tensor).shape, index, strict=True):
                 if entry in (Along(axis), At(GridIndex(axis))):

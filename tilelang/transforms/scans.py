@@ -86,34 +86,39 @@ def number_tiles(graph: Graph, tiles: str, name: str) -> None:
     known = graph.ranges[tiles]
     axis = known.axis
     if axis.fixed is None:
-        most = how_many(replace(known, axis=replace(axis, block=1)))
-        block = LONGEST if most is None else min(LONGEST, 1 << max(most - 1, 7).bit_length())
+        most = LONGEST if known.extent is None else known.extent
+        if axis.static is not None:
+            most = axis.static[1] - axis.static[0]
+        block = min(LONGEST, 1 << max(most - 1, 7).bit_length())
         known = replace(known, axis=replace(axis, block=block))
         graph.set_range(tiles, known)
-    length, count = known.axis.fixed, how_many(known)
+    length = known.axis.fixed
     assert length is not None
-    zero = Const(0, INT)
-    if known.axis.static is not None:
-        end: Expr = Const(count or 0, INT)
-    else:
-        extent = binary("sub", known.end, known.begin, axis.loc)
-        more = binary("add", extent, length - 1, axis.loc)
-        end = graph.add(binary("floordiv", more, length, axis.loc))
-    own = Axis(name, "grid", zero, end, count, None, axis.loc, name)
-    graph.set_range(name, AxisRange(own, zero, end, (), count))
+    first = graph.add(binary("floordiv", known.begin, length, axis.loc))
+    more = graph.add(binary("add", known.end, length - 1, axis.loc))
+    last = graph.add(binary("floordiv", more, length, axis.loc))
+    count = None if known.extent is None else -(-known.extent // length) + 1
+    own = Axis(name, "grid", first, last, count, None, axis.loc, name)
+    graph.set_range(name, AxisRange(own, first, last, (), count))
 
 
-def how_many(known: AxisRange) -> int | None:
-    """Most tiles of a fixed length that a range has."""
-    static, length = known.axis.static, known.axis.fixed
-    most = known.extent if static is None else max(static[1] - static[0], 0)
-    return None if most is None or not length else -(-most // length)
+def number_of(graph: Graph, tiles: str) -> At:
+    """The number of a tile: of its range if that begins at 0, or of the positions that it is in.
+
+    One range has no two of a number, whether tiles are cut from its begin on or at multiples of
+    their length: tile.begin // 128.
+    """
+    known = graph.ranges[tiles]
+    if known.begin == Const(0, known.begin.type):
+        return At(TileScalar(tiles, "id"))
+    begin = TileScalar(tiles, "begin")
+    return At(graph.add(binary("floordiv", begin, known.axis.fixed or 1, known.axis.loc)))
 
 
 def numbered(graph: Graph, load: Expr, tiles: str, name: str, back: bool = False) -> Expr:
     """A load at the index of the loop over numbers rather than in each tile; `back`: in each."""
     term = graph.term(load)
     assert isinstance(term, Load)
-    places = At(TileScalar(tiles, "id")), At(GridIndex(name))
+    places = number_of(graph, tiles), At(GridIndex(name))
     old, new = reversed(places) if back else places
     return graph.add(replace(term, index=tuple(new if i == old else i for i in term.index)))
