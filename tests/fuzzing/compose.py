@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.fuzzing.beside import beside
 from tests.fuzzing.carried import carried
 from tests.fuzzing.changes import changed, swapped
 from tests.fuzzing.counted import counted
@@ -57,6 +58,7 @@ LANES = 0.08  # of the programs
 TWICE = 0.06  # of the programs
 REPEATED = 0.05  # of the programs
 CARRIED = 0.06  # of the programs
+BESIDE = 0.04  # of the programs
 TILES = 0.05  # of the programs count tiles of open blocks
 NARROW = 0.35  # of the programs have arrays of narrower dtypes
 STEPPED = 0.12  # of the programs with ragged loops
@@ -97,6 +99,8 @@ def compose(seed: int, sized: bool = True) -> Composed:
             program, softmax = counted(rng), False
         elif sized and random.Random(f"carried {seed} {attempt}").random() < CARRIED:
             program, softmax = carried(rng), False
+        elif sized and random.Random(f"beside {seed} {attempt}").random() < BESIDE:
+            program, softmax = beside(rng), False
         elif sized and random.Random(f"repeated {seed} {attempt}").random() < REPEATED:
             program, softmax = repeated(rng), False
         elif boxed := random.Random(f"boxes {seed} {attempt}").random() < BOXES:

@@ -18,12 +18,14 @@ from tests.transforms import (
     test_fixed_positions,
     test_gradients,
     test_language_text,
+    test_places,
     test_ranges,
     test_refused,
     test_residuals,
     test_scans,
     test_softmax,
 )
+from tilelang.analysis import once
 from tilelang.ir import Along, Apply, Expr, GridIndex
 from tilelang.language.build import unary, where
 from tilelang.language.derivatives import RULES, OpUse, Rule
@@ -198,8 +200,12 @@ MUTATIONS = (
         lambda *given: True, _compares("grouped_query_attention"),
     ),
     _bug(
-        "what is stored twice is differentiated", legal, "distinct",
+        "what is stored twice is differentiated", legal, "stored_once",
         lambda *given: True, _refuses("stored_twice"),
+    ),
+    _bug(
+        "stores of two loops are taken to be apart in each iteration around them", once, "_in_one",
+        lambda *given: True, test_places.test_rows_that_may_be_stored_over_are_refused,
     ),
     _bug(
         "heads share what is saved", saved.Residuals, "index_of",

@@ -18,7 +18,7 @@ from .graph import AxisRange, Graph, Scan
 from .linear import Linear, linear
 
 INT = Type((), "int32")
-LONGEST = 128  # positions of a tile, where the author leaves it open
+LONGEST = 64  # positions of a tile, where the author leaves it open
 
 
 def scans(
@@ -106,7 +106,7 @@ def number_of(graph: Graph, tiles: str) -> At:
     """The number of a tile: of its range if that begins at 0, or of the positions that it is in.
 
     One range has no two of a number, whether tiles are cut from its begin on or at multiples of
-    their length: tile.begin // 128.
+    their length: tile.begin // 64.
     """
     known = graph.ranges[tiles]
     if known.begin == Const(0, known.begin.type):
