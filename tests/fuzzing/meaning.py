@@ -178,7 +178,7 @@ def _term(run: Run, term: Term) -> int:
     """The number that a scalar is, times its factor."""
     if not term.tensor:
         return term.factor * int(run.at[term.axis])
-    place = (int(run.at[term.axis]),) if term.axis else ()
+    place = (int(run.at[term.axis]) + term.later,) if term.axis else ()
     run.read[term.tensor][place] = True
     return term.factor * int(run.memory[term.tensor][place])
 

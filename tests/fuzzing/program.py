@@ -70,11 +70,15 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Term:
-    """A scalar: an open grid axis, or what a tensor holds there; the tensor's one number if ""."""
+    """A scalar: an open grid axis, or what a tensor holds there; the tensor's one number if "".
+
+    later  how many places behind the axis's
+    """
 
     axis: str = ""
     tensor: str = ""
     factor: int = 1
+    later: int = 0
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,8 @@ def _condition(scope: Scope, statement: If) -> str:
 
 
 def _term(term: Term) -> str:
-    text = f"{term.tensor}[{term.axis or '()'}]" if term.tensor else term.axis
+    place = f"{term.axis} + {term.later}" if term.later else term.axis or "()"
+    text = f"{term.tensor}[{place}]" if term.tensor else term.axis
     return f"{text} * {term.factor}" if term.factor != 1 else text
 
 
