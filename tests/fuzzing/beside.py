@@ -47,4 +47,6 @@ def beside(rng: random.Random) -> Program:
     if two is not one:
         inner = tuple(Loop(s.index[0].axis, (s,)) for s in stores)
     body = (Loop("g", inner),)
-    return fitted(pruned(Program((group, *dict.fromkeys((one, two)), COLUMNS), tuple(tensors), body)))
+    return fitted(
+        pruned(Program((group, *dict.fromkeys((one, two)), COLUMNS), tuple(tensors), body))
+    )

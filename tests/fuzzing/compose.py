@@ -29,6 +29,7 @@ from tests.fuzzing.program import (
     parts,
 )
 from tests.fuzzing.repeated import repeated
+from tests.fuzzing.shared import shared
 from tests.fuzzing.small import (
     attention,
     boxes,
@@ -59,6 +60,7 @@ TWICE = 0.06  # of the programs
 REPEATED = 0.05  # of the programs
 CARRIED = 0.06  # of the programs
 BESIDE = 0.04  # of the programs
+SHARED = 0.12  # of the programs with an input that is loaded at an index
 TILES = 0.05  # of the programs count tiles of open blocks
 NARROW = 0.35  # of the programs have arrays of narrower dtypes
 STEPPED = 0.12  # of the programs with ragged loops
@@ -132,6 +134,10 @@ def compose(seed: int, sized: bool = True) -> Composed:
             made = layered(program, random.Random(f"planes {seed} {attempt}"))
             if made is not None and means_something(made):
                 program, changes = made, [*changes, "layered"]
+        if random.Random(f"shared {seed} {attempt}").random() < SHARED:
+            made = shared(program, random.Random(f"heads {seed} {attempt}"))
+            if made is not None and means_something(made):
+                program, changes = made, [*changes, "shared"]
         if sized and random.Random(f"stepped {seed} {attempt}").random() < STEPPED:
             made = stepped(program, random.Random(f"pages {seed} {attempt}"))
             if made is not None and means_something(made):

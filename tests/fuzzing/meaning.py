@@ -420,6 +420,7 @@ def _position(run: Run, pick: Pick) -> Array:
     at = run.at[pick.axis] if pick.axis else np.asarray(0)
     if pick.number:
         at = np.asarray(at[0] // tile_of(run.program.axis(pick.axis)))
+    at = at // pick.share
     if pick.through:
         run.read[pick.through][at] = True
         at = run.memory[pick.through][at].astype(np.int64)

@@ -535,7 +535,10 @@ def _along(axis: Axis, pick: Pick) -> str:
         return f"{lanes} - {_first(axis)}"
     moved = pick.factor != 1 or pick.terms
     name = f"{axis.name}.index" if axis.kind == "tile" and moved else axis.name
-    return f"{pick.factor} * {name}" if pick.factor != 1 else name
+    name = f"{name} // {pick.share}" if pick.share != 1 else name
+    if pick.factor == 1:
+        return name
+    return f"{pick.factor} * ({name})" if pick.share != 1 else f"{pick.factor} * {name}"
 
 
 def _permuted(value: Text, dims: tuple[str, ...]) -> str:

@@ -25,13 +25,17 @@ from .symbols import scope
 
 
 def stored_once(ir: KernelIR, tensor: str) -> bool:
-    """Of every two stores in any iterations, and of one in any two iterations."""
+    """By two stores of a launch in any iterations, or by one in any two iterations."""
     known = ranges(ir, scope(ir))
     refs = references(ir, known.scope)
     known = replace(known, limits=limits(ir, refs))
     stores = [r for r in refs if r.writes and r.array == tensor]
     pairs = combinations_with_replacement(stores, 2)
-    return all(_in_two(a, b, known) and (a is b or _in_one(a, b, known)) for a, b in pairs)
+    return all(
+        _in_two(a, b, known) and (a is b or _in_one(a, b, known))
+        for a, b in pairs
+        if a.launch == b.launch
+    )
 
 
 def _in_two(a: Reference, b: Reference, known: Ranges) -> bool:
