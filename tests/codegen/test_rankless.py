@@ -97,6 +97,23 @@ def test_every_form(form):
         np.testing.assert_array_equal(found, scaled_exact(s, n))
 
 
+@tile.kernel
+def where_any(x, offsets):
+    """x where the one group has rows: the largest of a number over a loop that begins at -inf."""
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for tm in hl.tile(x.shape[0]):
+        most = float("-inf")
+        for g in hl.grid(1):
+            most = hl.maximum(most, (offsets[g] < offsets[g + 1]).to(hl.float32))
+        y[tm, :] = hl.where(most > 0.0, x[tm, :], 0.0)
+    return y
+
+
+def test_a_largest_number_begins_at_minus_infinity():
+    np.testing.assert_array_equal(where_any(X, np.array([0, 3], np.int32)), X)
+    np.testing.assert_array_equal(where_any(X, np.array([3, 3], np.int32)), 0 * X)
+
+
 def test_a_bound_that_is_too_large():
     with pytest.raises(RaggedValueError) as caught:
         scaled(X, np.array(1, np.float32), np.array(71))

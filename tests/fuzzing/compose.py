@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.fuzzing.beside import beside
+from tests.fuzzing.carried import carried
 from tests.fuzzing.changes import changed, swapped
 from tests.fuzzing.counted import counted
 from tests.fuzzing.draw import draw
@@ -27,6 +29,7 @@ from tests.fuzzing.program import (
     parts,
 )
 from tests.fuzzing.repeated import repeated
+from tests.fuzzing.shared import shared
 from tests.fuzzing.small import (
     attention,
     boxes,
@@ -55,6 +58,9 @@ BOXES = 0.06  # of the programs
 LANES = 0.08  # of the programs
 TWICE = 0.06  # of the programs
 REPEATED = 0.05  # of the programs
+CARRIED = 0.06  # of the programs
+BESIDE = 0.04  # of the programs
+SHARED = 0.12  # of the programs with an input that is loaded at an index
 TILES = 0.05  # of the programs count tiles of open blocks
 NARROW = 0.35  # of the programs have arrays of narrower dtypes
 STEPPED = 0.12  # of the programs with ragged loops
@@ -93,6 +99,10 @@ def compose(seed: int, sized: bool = True) -> Composed:
             program, softmax = scaled_twice(rng), False
         elif tiles := sized and random.Random(f"tiles {seed} {attempt}").random() < TILES:
             program, softmax = counted(rng), False
+        elif sized and random.Random(f"carried {seed} {attempt}").random() < CARRIED:
+            program, softmax = carried(rng), False
+        elif sized and random.Random(f"beside {seed} {attempt}").random() < BESIDE:
+            program, softmax = beside(rng), False
         elif sized and random.Random(f"repeated {seed} {attempt}").random() < REPEATED:
             program, softmax = repeated(rng), False
         elif boxed := random.Random(f"boxes {seed} {attempt}").random() < BOXES:
@@ -124,6 +134,10 @@ def compose(seed: int, sized: bool = True) -> Composed:
             made = layered(program, random.Random(f"planes {seed} {attempt}"))
             if made is not None and means_something(made):
                 program, changes = made, [*changes, "layered"]
+        if random.Random(f"shared {seed} {attempt}").random() < SHARED:
+            made = shared(program, random.Random(f"heads {seed} {attempt}"))
+            if made is not None and means_something(made):
+                program, changes = made, [*changes, "shared"]
         if sized and random.Random(f"stepped {seed} {attempt}").random() < STEPPED:
             made = stepped(program, random.Random(f"pages {seed} {attempt}"))
             if made is not None and means_something(made):

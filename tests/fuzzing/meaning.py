@@ -178,7 +178,7 @@ def _term(run: Run, term: Term) -> int:
     """The number that a scalar is, times its factor."""
     if not term.tensor:
         return term.factor * int(run.at[term.axis])
-    place = (int(run.at[term.axis]),) if term.axis else ()
+    place = (int(run.at[term.axis]) + term.later,) if term.axis else ()
     run.read[term.tensor][place] = True
     return term.factor * int(run.memory[term.tensor][place])
 
@@ -420,6 +420,7 @@ def _position(run: Run, pick: Pick) -> Array:
     at = run.at[pick.axis] if pick.axis else np.asarray(0)
     if pick.number:
         at = np.asarray(at[0] // tile_of(run.program.axis(pick.axis)))
+    at = at // pick.share
     if pick.through:
         run.read[pick.through][at] = True
         at = run.memory[pick.through][at].astype(np.int64)

@@ -70,11 +70,15 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Term:
-    """A scalar: an open grid axis, or what a tensor holds there; the tensor's one number if ""."""
+    """A scalar: an open grid axis, or what a tensor holds there; the tensor's one number if "".
+
+    later  how many places behind the axis's
+    """
 
     axis: str = ""
     tensor: str = ""
     factor: int = 1
+    later: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ class Pick:
     factor   factor * axis
     terms    scalars that are added
     number   the number of a tile of an axis, which is one position
+    share    so many indices of a grid axis share a position: axis // share
     through  the name of an index tensor: through[axis]
     start    of a local axis: counts from the begin of its range in the whole array
     back     of another ragged axis: counts from the begin of its range on
@@ -98,6 +103,7 @@ class Pick:
     factor: int = 1
     terms: tuple[Term, ...] = ()
     number: bool = False
+    share: int = 1
 
 
 @dataclass(frozen=True)
@@ -454,7 +460,7 @@ def extent(program: Program, pick: Pick, masks: tuple[Mask, ...] = ()) -> int:
         axis = program.axis(pick.axis)
         counted = axis.most and (pick.back or (axis.local and not pick.start))  # from the begin on
         size = max(1, min(axis.size, axis.most if counted else axis.size, *plain, 1 << 30))
-        size = -(-size // tile_of(axis)) if pick.number else size
+        size = -(-size // (tile_of(axis) if pick.number else pick.share))
         last += (size - 1) * pick.factor
     return last + 1
 

@@ -209,7 +209,8 @@ def _condition(scope: Scope, statement: If) -> str:
 
 
 def _term(term: Term) -> str:
-    text = f"{term.tensor}[{term.axis or '()'}]" if term.tensor else term.axis
+    place = f"{term.axis} + {term.later}" if term.later else term.axis or "()"
+    text = f"{term.tensor}[{place}]" if term.tensor else term.axis
     return f"{text} * {term.factor}" if term.factor != 1 else text
 
 
@@ -534,7 +535,10 @@ def _along(axis: Axis, pick: Pick) -> str:
         return f"{lanes} - {_first(axis)}"
     moved = pick.factor != 1 or pick.terms
     name = f"{axis.name}.index" if axis.kind == "tile" and moved else axis.name
-    return f"{pick.factor} * {name}" if pick.factor != 1 else name
+    name = f"{name} // {pick.share}" if pick.share != 1 else name
+    if pick.factor == 1:
+        return name
+    return f"{pick.factor} * ({name})" if pick.share != 1 else f"{pick.factor} * {name}"
 
 
 def _permuted(value: Text, dims: tuple[str, ...]) -> str:

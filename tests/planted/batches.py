@@ -156,6 +156,10 @@ MUTATIONS = (
         _parts("grouped_gemm"),
     ),
     Mutation(
+        "what a loop carries is left on each device", partition, "_keeps_apart",
+        lambda factor, known: True, test_partition.test_the_factors_of_a_grouped_product,
+    ),
+    Mutation(
         "offsets are read as numbers and clipped", local, "_with_wholes",
         lambda made, twins: made, _counted,
     ),

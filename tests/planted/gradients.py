@@ -18,12 +18,15 @@ from tests.transforms import (
     test_fixed_positions,
     test_gradients,
     test_language_text,
+    test_places,
     test_ranges,
     test_refused,
     test_residuals,
+    test_scans,
     test_softmax,
 )
-from tilelang.ir import Along, Apply, Expr
+from tilelang.analysis import once
+from tilelang.ir import Along, Apply, Expr, GridIndex
 from tilelang.language.build import unary, where
 from tilelang.language.derivatives import RULES, OpUse, Rule
 from tilelang.passes.drop_detached import drop_detached
@@ -39,11 +42,13 @@ from tilelang.transforms import (
     ranges,
     reverse,
     saved,
+    scans,
     softmax,
     sums,
     unit_gauge,
 )
 from tilelang.transforms.language_text import _Printer
+from tilelang.transforms.place import _Writer
 
 
 def _compares(name: str) -> Callable[[], None]:
@@ -125,7 +130,9 @@ def _whatever_is_asked(graph: Any, expr: Expr, condition: Expr, alone: Any) -> E
     return graph.add(replace(term, args=args))
 
 
-_INDEX = saved.Residuals._index
+_INDEX = saved.Residuals.index_of
+_REVERSED = scans.reversed_scan
+_KEPT = reverse._kept
 _OFFSET = saved.Residuals._offset
 _CUT = ranges._cut
 _GAUGE = unit_gauge._of_itself
@@ -193,11 +200,15 @@ MUTATIONS = (
         lambda *given: True, _compares("grouped_query_attention"),
     ),
     _bug(
-        "what is stored twice is differentiated", legal, "distinct",
+        "what is stored twice is differentiated", legal, "stored_once",
         lambda *given: True, _refuses("stored_twice"),
     ),
     _bug(
-        "heads share what is saved", saved.Residuals, "_index",
+        "stores of two loops are taken to be apart in each iteration around them", once, "_in_one",
+        lambda *given: True, test_places.test_rows_that_may_be_stored_over_are_refused,
+    ),
+    _bug(
+        "heads share what is saved", saved.Residuals, "index_of",
         _without_heads, _compares("jagged_attention"),
     ),
     _bug(
@@ -262,6 +273,21 @@ MUTATIONS = (
     _bug(
         "what every turn meets again is compared", graph.Graph, "_runs",
         lambda *given: False, test_ranges.test_the_largest_of_one_element,
+    ),
+    _bug(
+        "a loop that runs back runs forward", _Writer, "position",
+        lambda self, axis, scope: GridIndex(self.axis(axis, scope)),
+        partial(test_scans.test_carried_over_indices, *test_scans.DENSE[0]),
+    ),
+    _bug(
+        "what is scaled on its way arrives unscaled", adjoints, "reversed_scan",
+        lambda graph, scan, adjoint: _REVERSED(graph, replace(scan, factor=None), adjoint),
+        partial(test_scans.test_carried_over_indices, *test_scans.DENSE[2]),
+    ),
+    _bug(
+        "tiles that are not there scale by 0", reverse, "_kept",
+        lambda *given: _KEPT(*given[:4]),
+        partial(test_scans.test_tiles_that_scale, test_scans.LAYOUTS[0]),
     ),
     _bug(
         "parentheses are left out", _Printer, "wrapped",

@@ -67,6 +67,15 @@ def gradients(x, w, offsets):
     return jax.grad(lambda x, w: (grouped_gemm(x, w, offsets) ** 2).sum(), (0, 1))(x, w)
 
 
+def gradients_of_heads(q, k, v, offsets):
+    """Of queries, and of keys and values that several of their heads share."""
+
+    def loss(q, k, v):
+        return (grouped_query_attention(q, k, v, offsets) ** 2).sum()
+
+    return jax.grad(loss, (0, 1, 2))(q, k, v)
+
+
 # name -> kernel, arguments, mesh, how each is sharded
 CASES = {
     "columns": (grouped_gemm, GEMM, ONE, (P(), P(None, None, "d"), P())),
@@ -104,6 +113,12 @@ CASES = {
     "gradients of rows": (gradients, GEMM, ONE, (P("d"), P(), P())),
     "gradients of columns": (gradients, GEMM, ONE, (P(), P(None, None, "d"), P())),
     "gradients of groups": (gradients, GEMM, ONE, (P(), P("d"), P())),
+    "gradients of heads that share keys": (
+        gradients_of_heads,
+        SHARED,
+        ONE,
+        (P("d"), P("d"), P("d"), P()),
+    ),
     "dense": (matmul, (normal(64, 48), normal(48, 40)), TWO, (P("a", "b"), P())),
     "batches": (batched_matmul, (normal(4, 8, 16), normal(4, 16, 8)), ONE, (P("d"), P())),
 }

@@ -43,6 +43,7 @@ RIGHT = {
     "gradients of rows": (ADDED, "P('d', None), P(None, None, None)"),
     "gradients of columns": (ADDED, "P(None, None), P(None, None, 'd')"),
     "gradients of groups": ({"all-reduce": 2}, "P(None, None), P('d', None, None)"),
+    "gradients of heads that share keys": ({}, ", ".join(["P('d', None, None)"] * 3)),
 }
 REFUSED = {
     "keys": (

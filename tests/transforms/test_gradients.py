@@ -223,6 +223,31 @@ def scaled_groups(x, w, offsets):
     return y
 
 
+@tile.kernel
+def scaled_by_one(x, w, offsets):
+    """Rows of all groups times the same two numbers per column."""
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            y[tm, :] = x[tm, :] * (w[0, :] * w[1, :])[None, :]
+    return y
+
+
+@pytest.mark.parametrize("offsets", [[0, 0, 0], [8, 8, 8], [0, 0, 8]], ids=str)
+def test_weights_that_no_group_reads(offsets):
+    """Where one group has rows the weights are read; where none has, they may be anything."""
+    rng = np.random.default_rng(0)
+    x, dy = rng.standard_normal((2, 8, 16)).astype(np.float32)
+    w, rows = rng.standard_normal((2, 16)).astype(np.float32), offsets[-1] - offsets[0]
+    if not rows:
+        w[:] = np.nan
+    given = (x, w, np.array(offsets, np.int32))
+    ir, made = derived(scaled_by_one, given)
+    found = gradients(made, named(ir, given), [dy])["w"]
+    both = (dy * x)[:rows].sum(0)
+    np.testing.assert_allclose(found, both * w[::-1] if rows else 0 * dy[:2], rtol=1e-5, atol=1e-5)
+
+
 def test_a_group_without_rows():
     """It does not read its weights, whatever they hold; their gradient is 0."""
     rng = np.random.default_rng(0)

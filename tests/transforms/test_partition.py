@@ -285,6 +285,23 @@ def test_several_shares_stay_together():
     assert list(divided(ir, given)) == []
 
 
+def test_what_heads_add_to_one_place_stays_on_one_device():
+    """The loop over heads is ordered by that alone, and gradients are split as the keys are."""
+    rng = np.random.default_rng(0)
+    q, k = (rng.standard_normal((n, 9)).astype(np.float32) for n in (12, 6))
+    given = (q, k, np.array([0, 3, 3, 8, 9], np.int32))
+    ir, made = derived(tile.kernel(shared), given)
+    ordered = set[str]()
+    for kernel, arrays in launched(made, named(ir, given), [q])[1]:
+        assert list(divided(kernel, arrays)) == []
+        facts = analyze(kernel)
+        for heads in factors(kernel, facts):
+            if ("q", 0) in heads.dims or ("d_k", 0) in heads.dims:
+                assert heads.kind == "parallel" and heads.splits(6)
+                ordered |= {facts.axis(axis).kind for axis in heads.axes}
+    assert "ordered" in ordered
+
+
 @pytest.mark.parametrize("name", ["grouped_query_attention", "varlen_attention", "paged_attention"])
 def test_heads_that_share_keys_are_split(name):
     subject = next(s for s in SUBJECTS if s.name == name)

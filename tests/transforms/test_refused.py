@@ -14,23 +14,35 @@ IDS = np.zeros(64, np.int32)
 
 
 @tile.kernel
-def running_sum(x):
+def running_maximum(x):
     y = hl.zeros(x.shape, dtype=hl.float32)
     for tn in hl.tile(x.shape[1]):
-        acc = hl.zeros([tn], dtype=hl.float32)
+        m = hl.full([tn], float("-inf"), dtype=hl.float32)
         for i in hl.grid(x.shape[0]):
-            acc = acc + x[i, tn]
-            y[i, tn] = acc
+            m = hl.maximum(m, x[i, tn])
+            y[i, tn] = m
     return y
 
 
 @tile.kernel
-def decayed(x):
+def sums_of_the_tile(x):
+    """What is carried goes by the tile, and has no dimension of it."""
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for tn in hl.tile(x.shape[1]):
+        acc = hl.full([], 0.0, dtype=hl.float32)
+        for i in hl.grid(x.shape[0]):
+            y[i, tn] = x[i, tn] * acc
+            acc = acc + x[i, tn].sum(0)
+    return y
+
+
+@tile.kernel
+def squared(x):
     y = hl.zeros([x.shape[1]], dtype=hl.float32)
     for tn in hl.tile(x.shape[1]):
         acc = hl.zeros([tn], dtype=hl.float32)
         for i in hl.grid(x.shape[0]):
-            acc = acc * 0.5 + x[i, tn]
+            acc = acc * acc + x[i, tn]
         y[tn] = acc
     return y
 
@@ -108,8 +120,9 @@ def stored_twice(x):
 
 
 REFUSED = [
-    (running_sum, (X,), "what is stored depends on the iterations before", "y[i, tn] = acc"),
-    (decayed, (X,), "the loop over i changes acc in a way that is no sum", "acc = acc * 0.5"),
+    (running_maximum, (X,), "what is stored depends on the iterations before", "y[i, tn] = m"),
+    (sums_of_the_tile, (X,), "the loop changes acc, and no array holds", "acc = acc + x"),
+    (squared, (X,), "the loop over i changes acc in a way that is no sum", "acc = acc * acc"),
     (scattered, (X, IDS), "y is stored to at rows that may be the same", "y[ids[tm], :] ="),
     (sums_of_tiles, (X,), "what is stored depends on tm.id, and so on the block", "y[tm.id, :] ="),
     (in_place, (X,), "it changes its argument x", "def in_place(x):"),
@@ -134,14 +147,14 @@ def test_refused(kernel, arguments, what, line):
 
 def test_the_whole_text():
     with pytest.raises(GradientError) as caught:
-        decayed.grad_source(X)
+        squared.grad_source(X)
     lines = str(caught.value).splitlines()
     assert lines[0] == (
-        "the gradient of kernel decayed cannot be derived: "
+        "the gradient of kernel squared cannot be derived: "
         "the loop over i changes acc in a way that is no sum"
     )
     assert lines[2:] == [
-        "    acc = acc * 0.5 + x[i, tn]",
+        "    acc = acc * acc + x[i, tn]",
         "    ^^^^^^^^^^^^^^^^^^^^^^^^^^",
-        "  hint: write the backward yourself, and register it with @decayed.vjp",
+        "  hint: write the backward yourself, and register it with @squared.vjp",
     ]

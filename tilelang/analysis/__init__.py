@@ -17,6 +17,7 @@ from .inside import leaving
 from .lags import lag_facts
 from .mistakes import refuse
 from .numbers import number_facts
+from .once import stored_once
 from .order import order_facts
 from .outputs import output_facts
 from .placed import loops
@@ -51,4 +52,4 @@ def analyze(ir: KernelIR) -> Facts:
     )
 
 
-__all__ = ["Facts", "analyze", "refuse"]
+__all__ = ["Facts", "analyze", "refuse", "stored_once"]

@@ -29,7 +29,7 @@ def axis_fact(
 ) -> AxisFact:
     """Everything that is known of one loop axis."""
     name = axis.name
-    once = _runs_once(axis)
+    once = runs_once(axis)
     pairs = () if once else pairings(name, references, known)
     reasons = (carrying(loop.carries, reduction(loop, defined)),) if loop.carries else ()
     reasons += obstacles(name, pairs, known)
@@ -49,7 +49,7 @@ def axis_fact(
     )
 
 
-def _runs_once(axis: Axis) -> bool:
+def runs_once(axis: Axis) -> bool:
     """Whether there are no two iterations, in whatever blocks."""
     return axis.kind == "grid" and axis.static is not None and axis.static[1] - axis.static[0] == 1
 

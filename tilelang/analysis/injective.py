@@ -60,14 +60,15 @@ def apart_later(
     rename = renaming(known, outer)
     facts = _facts(axis, known, rename)
     found: Proof | None = None
-    for dim, (one, other) in _dimensions(early, late, axis, known):
-        tables = _never_meet(one, _renamed(other, rename), facts)
+    for dim, (one, other) in dimensions(early, late, axis, known):
+        tables = never_meet(one, _renamed(other, rename), facts)
         if tables is not None and (found is None or len(tables) < len(found.tables)):
             found = Proof(dim, tables)
     return found
 
 
-def _never_meet(one: Bounds, other: Bounds, facts: Knowledge) -> Tables | None:
+def never_meet(one: Bounds, other: Bounds, facts: Knowledge) -> Tables | None:
+    """The tensors that must be sorted for positions to lie before, or behind, all others."""
     above = prove(one[1] + 1, other[0], facts)
     return above if above is not None else prove(other[1] + 1, one[0], facts)
 
@@ -135,7 +136,7 @@ def order(axis: str, known: Ranges) -> tuple[sympy.Expr, ...]:
 # ---------------------------------------------------------------- positions of one iteration
 
 
-def _dimensions(a: Reference, b: Reference, axis: str, known: Ranges) -> Iterator[tuple[int, Pair]]:
+def dimensions(a: Reference, b: Reference, axis: str, known: Ranges) -> Iterator[tuple[int, Pair]]:
     """The dimensions in which both references are bounded, and those that two of them form."""
     for dim, (one, other) in enumerate(zip(a.dims, b.dims, strict=True)):
         if one.first is None or one.last is None or other.first is None or other.last is None:

@@ -18,8 +18,9 @@ from ..language.dtypes import is_float
 from ..language.shapes import broadcast, expand_dims
 from .forward import Launched, Stored
 from .gauge import Seeds, moves, shift_of
-from .graph import Graph, Over, Term
+from .graph import Graph, Over, Scan, Term
 from .refuse import Underivable
+from .scans import of_factor, reversed_scan, wide
 from .softmax import kept_from_zero, softmax
 
 EXTREMES = frozenset(("max", "min", "maximum", "minimum"))
@@ -129,6 +130,13 @@ def _pass_on(reverse: _Reverse, value: Var, term: Term, adjoint: Expr) -> None:
         case Over():
             inner, share = _to_extremes(graph, value, term, adjoint)
             reverse.push(inner, share, graph.scope(share))
+        case Scan():
+            arriving, first = reversed_scan(graph, term, adjoint)
+            reverse.push(term.value, arriving, graph.scope(arriving))
+            reverse.push(term.first, first, graph.scope(first))
+            if term.factor is not None:
+                factor = of_factor(graph, term, arriving)
+                reverse.push(term.factor, factor, graph.scope(factor))
         case Apply("transpose", (x,)) if isinstance(sum_ := graph.term(adjoint), Over):
             turned = _by_rule(graph, value, term, sum_.value)[0]
             assert turned is not None
@@ -159,15 +167,11 @@ def _kept_total(graph: Graph, term: Apply) -> Expr | None:
 def _by_rule(graph: Graph, value: Var, term: Apply, adjoint: Expr) -> tuple[Expr | None, ...]:
     """The adjoints of operands; what is narrow is computed in float32, but products."""
     if term.op != "dot":
-        term = replace(term, args=tuple(graph.add(_wide(a)) for a in term.args))
+        term = replace(term, args=tuple(graph.add(wide(a)) for a in term.args))
     try:
-        return RULES[term.op](OpUse(term, graph.add(_wide(value)), adjoint))
+        return RULES[term.op](OpUse(term, graph.add(wide(value)), adjoint))
     except NoRule as no:
         raise Underivable(f"{term.op}: {no}", term.loc) from None
-
-
-def _wide(expr: Expr) -> Expr:
-    return cast(expr, "float32", None) if is_float(expr.type.dtype) else expr
 
 
 # ---------------------------------------------------------------- largest over a loop

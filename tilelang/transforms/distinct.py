@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..analysis import analyze
+from ..analysis import stored_once
 from ..errors import Loc
 from ..ir import At, Const, Expr, Gather, Index, KernelIR, Span, Tensor, Type
 from ..ir.names import unique
@@ -33,12 +33,8 @@ def distinct(
     kernel: KernelIR, graph: Graph, chain: Sequence[str], places: Sequence[StorePlace], tensor: str
 ) -> bool:
     """Whether all iterations of the loops `chain` store to places of their own."""
-    if not apart([p.index for p in places]):
-        return False
     if any(isinstance(i, Gather) for p in places for i in p.index):
         return False
-    if not chain:  # one iteration
-        return True
     name = unique(kernel, tensor, "probe")
     own = kernel.tensor(tensor)
     probe = Tensor(name, own.shape, "float32", "output", own.loc, 0.0)
@@ -47,8 +43,7 @@ def distinct(
         for p in places
     ]
     nest = placed(graph, chain, targets, {}, {t.name for t in kernel.tensors}, own.loc)
-    facts = analyze(kernel_of(kernel, name, nest, [probe], kernel.tensor))
-    return all(facts.axis(a.name).kind == "parallel" for a in nest.axes)
+    return stored_once(kernel_of(kernel, name, nest, [probe], kernel.tensor), name)
 
 
 def _zero(place: StorePlace) -> Expr:

@@ -39,6 +39,7 @@ from ..ir import (
 from .graph import Graph
 from .ranges import of_axis, same, without_hull
 from .refuse import Underivable
+from .scans import scans
 from .sums import result
 from .vanish import vanishes
 
@@ -176,21 +177,55 @@ class _Reader:
         self.body(loop.body, (*around, axis))
         self.around = (*around, axis)
         after = [self.value(c.next) for c in loop.carries]
+        met = self.met(loop, axis, first, after, stored)
         self.around = around
         here = self.graph.ranges[axis]
-        if here.near and (len(self.stores) > stored or not vanishes(self.graph, axis, after)):
+        if here.near and (
+            met or len(self.stores) > stored or not vanishes(self.graph, axis, after)
+        ):
             self.graph.set_range(axis, without_hull(here))
-        found = self.results(loop, axis, first, after)
+        found = self.results(loop, axis, first, after, met)
         for carry, value in zip(loop.carries, found, strict=True):
             self.names[carry.out] = value
             self.note(value, carry.out, carry.user)
 
     def results(
-        self, loop: Loop, axis: str, first: list[Expr], after: list[Expr]
+        self,
+        loop: Loop,
+        axis: str,
+        first: list[Expr],
+        after: list[Expr],
+        met: Mapping[str, Expr],
     ) -> tuple[Expr, ...]:
         carried = [Var(c.name, e.type) for c, e in zip(loop.carries, first, strict=True)]
         users = {c.name: _said(c) for c in loop.carries}
-        return result(self.graph, axis, carried, first, after, users)
+        return result(self.graph, axis, carried, first, after, users, met)
+
+    def met(
+        self, loop: Loop, axis: str, first: list[Expr], after: list[Expr], stored: int
+    ) -> Mapping[str, Expr]:
+        """What iterations meet of carries that they read; it stands in stores and in `after` then.
+
+        stored  how many stores there were before the loop
+        """
+        graph, stores = self.graph, self.stores[stored:]
+        carried = [Var(c.name, e.type) for c, e in zip(loop.carries, first, strict=True)]
+        read = [e for s in stores for e in _read_by(s)]
+        made = scans(graph, axis, carried, first, after, read)
+        for carry in loop.carries:
+            if carry.name in made:
+                self.note(made[carry.name], carry.name, carry.user)
+        if not made:
+            return made
+        for name, own in tuple(self.written.items()):
+            value = graph.replaced(Var(name, graph.values[name].type), made)
+            if isinstance(value, Var) and value.name != name:
+                self.written.setdefault(value.name, own)
+        self.stores[stored:] = [_replaced(graph, s, made) for s in stores]
+        for place, carry in enumerate(carried):
+            others = {name: scan for name, scan in made.items() if name != carry.name}
+            after[place] = graph.replaced(after[place], others)
+        return made
 
     def open(self, loop: Loop, around: tuple[str, ...]) -> str:
         """The axis of a loop, or one with the same range whose loop does not contain this one."""
@@ -223,6 +258,22 @@ def block(index: tuple[Index, ...]) -> tuple[Dim, ...]:
     return tuple(shape)
 
 
+def _read_by(store: Stored) -> list[Expr]:
+    indices = [e for i in store.index for e in index_exprs(i)]
+    return [store.value, *indices, *(() if store.mask is None else (store.mask,))]
+
+
+def _replaced(graph: Graph, store: Stored, values: Mapping[str, Expr]) -> Stored:
+    """The store with other values in the place of names."""
+
+    def of(expr: Expr) -> Expr:
+        return graph.replaced(expr, values)
+
+    index = tuple(map_index(i, of) for i in store.index)
+    mask = None if store.mask is None else of(store.mask)
+    return replace(store, index=index, value=of(store.value), mask=mask)
+
+
 def _said(carry: Carry) -> tuple[str, Loc]:
     return carry.user, carry.loc
 
@@ -234,8 +285,7 @@ def read(kernel: KernelIR, facts: Facts, loop: Loop) -> Launched:
     graph, stores = reader.graph, tuple(reader.stores)
     carried = {c.name for c in _carries(loop)}
     for store in stores:
-        indices = [e for i in store.index for e in index_exprs(i)]
-        if any(graph.uses(e, carried) for e in (store.value, *indices)):
+        if any(graph.uses(e, carried) for e in _read_by(store)):
             what = "what is stored depends on the iterations before, and is no sum of its own"
             raise Underivable(what, store.loc)
     return Launched(loop, graph, stores, reader.written, reader.same, reader.inside)

@@ -27,7 +27,7 @@ from typing import Literal, assert_never
 
 from ..ir import Apply, Const, Expr, Load, Var
 from ..language.op import SAME
-from .graph import Graph, Over, Term, number, parts_of
+from .graph import Graph, Over, Scan, Term, number, parts_of
 from .softmax import kept_from_zero, seen
 
 Dims = frozenset[int]
@@ -95,7 +95,7 @@ def moves(graph: Graph, root: Expr, seeds: Seeds) -> Move | None:
             continue
         parts = parts_of(term)
         left = _carried_over(term, [varying(p) for p in parts])
-        folded = left is None or (isinstance(term, Over) and term.axis in seeds.axes)
+        folded = left is None or (isinstance(term, Over | Scan) and term.axis in seeds.axes)
         own = of(kept) if (kept := _total_of(graph, term, seeds)) is not None else None
         made = own or _moved(graph, term, [of(p) for p in parts])
         found[name] = None if folded and (made is None or not made.free) else made
@@ -182,7 +182,7 @@ def _moved(graph: Graph, term: Term, parts: list[Move | None]) -> Move | None:
 
 def _of_parts(graph: Graph, term: Term, known: list[Move]) -> Move | None:
     match term:
-        case Load():
+        case Load() | Scan():
             return None
         case Over(_, _, "sum"):
             return known[0] if "scale" in known[0].how else None

@@ -72,7 +72,32 @@ class AxisRange:
     extent: int | None
 
 
-Term = Apply | Load | Over
+@dataclass(frozen=True)
+class Scan:
+    """What a loop over `axis` carries: `first`, and after each iteration factor * it + value.
+
+    whole    what is left of it after the loop; else what an iteration meets
+    back     the last iteration comes first
+    factor   None is 1
+    """
+
+    axis: str
+    value: Expr
+    factor: Expr | None
+    first: Expr
+    type: Type
+    whole: bool = False
+    back: bool = False
+    loc: Loc | None = field(default=None, compare=False)
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """What it is computed from at once."""
+        own = (self.value, self.first)
+        return own if self.factor is None else (*own, self.factor)
+
+
+Term = Apply | Load | Over | Scan
 
 
 @dataclass
@@ -138,6 +163,8 @@ class Graph:
         match self.term(expr):
             case Over(_, value):
                 return (value,)
+            case Scan() as term:
+                return term.parts
             case Apply() | Load() as term:
                 return children(term)
             case _:
@@ -191,6 +218,10 @@ class Graph:
             if isinstance(term, Over):
                 moved = of(term.value)
                 made[name] = self.named(replace(term, value=moved, type=moved.type))
+            elif isinstance(term, Scan):
+                factor = None if term.factor is None else of(term.factor)
+                moved = replace(term, value=of(term.value), factor=factor, first=of(term.first))
+                made[name] = self.named(moved)
             else:
                 made[name] = self.add(map_children(term, of), self.hints.get(name, ""))
         return of(expr)
@@ -212,8 +243,13 @@ class Graph:
 
     def _scope(self, term: Term) -> frozenset[str]:
         inner = frozenset[str]().union(*map(self.scope, parts_of(term)))
-        if isinstance(term, Over):
-            return (inner - {term.axis}) | self.bounds(term.axis)
+        match term:
+            case Over(axis) | Scan(axis, whole=True):
+                return (inner - {axis}) | self.bounds(axis)
+            case Scan(axis):
+                return inner | self.closed((axis,))
+            case _:
+                pass
         axes = (
             [i.axis for i in term.index if isinstance(i, Along)] if isinstance(term, Load) else ()
         )
@@ -242,6 +278,8 @@ def parts_of(term: Term) -> tuple[Expr, ...]:
     match term:
         case Over(_, value):
             return (value,)
+        case Scan():
+            return term.parts
         case Apply():
             return term.args
         case Load():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..analysis import stored_once
 from ..ir import (
     Apply,
     Gather,
@@ -19,7 +20,6 @@ from ..ir import (
     statement_exprs,
     statements,
 )
-from .distinct import StorePlace, distinct
 from .forward import Launched, Stored
 from .refuse import Underivable
 
@@ -49,18 +49,17 @@ def _check_launch(kernel: KernelIR, launched: Launched, before: set[str]) -> Non
     _check_reads(kernel, launched, by_name)
     for name, several in by_name.items():
         if not all(s.adds for s in several):
-            _check_once(kernel, launched, name, several)
+            _check_once(kernel, name, several)
 
 
-def _check_once(kernel: KernelIR, launched: Launched, name: str, several: Sequence[Stored]) -> None:
+def _check_once(kernel: KernelIR, name: str, several: Sequence[Stored]) -> None:
     """Every element is stored to once, so that what is stored is what the kernel returns."""
     last = several[-1]
     if any(isinstance(i, Gather) for s in several for i in s.index):
         raise Underivable(f"{name} is stored to at rows that may be the same", last.loc)
-    if len({s.around for s in several}) > 1 or any(s.adds for s in several):
+    if any(s.adds for s in several):
         raise Underivable(f"{name} is stored to at several places", last.loc)
-    places = [StorePlace(s.index, s.type, s.mask, s.loc) for s in several]
-    if not distinct(kernel, launched.graph, last.around, places, name):
+    if not stored_once(kernel, name):
         what = f"it was not proved that every element of {name} is stored once"
         raise Underivable(what, last.loc)
 

@@ -234,7 +234,7 @@ def _checked(factor: Factor, known: _Kernel) -> Factor:
         if known.ir.axis(name).static != (0, factor.size):
             raise _Obstacle(f"{_user(known, name)} does not run over the whole dimension")
     ordered = {a for a in factor.axes if known.facts.axis(a).kind == "ordered"}
-    if ordered:
+    if ordered and not _keeps_apart(factor, known):
         return _summed(factor, ordered, ragged, known)
     _elementwise(factor, known)
     added = _written_by_all(factor, known)
@@ -317,6 +317,15 @@ def _keeps(part: Apply, axes: frozenset[str]) -> bool:
     kind = OPS[part.op].kind
     apart = kind in ("elementwise", "reduce", "contract") or part.op in SHAPED
     return apart and not gone
+
+
+def _keeps_apart(factor: Factor, known: _Kernel) -> bool:
+    """Whether iterations are ordered only by what they store along the axes.
+
+    Heads that share keys add to one place of their gradient, and stay on one device.
+    """
+    carries = (loops(known.ir)[axis][0].carries for axis in factor.axes)
+    return not any(carries) and not _written_by_all(factor, known)
 
 
 def _written_by_all(factor: Factor, known: _Kernel) -> frozenset[str]:

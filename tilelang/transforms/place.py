@@ -36,11 +36,11 @@ from ..ir import (
     walk,
 )
 from ..ir.names import fresh
-from ..language.build import binary
+from ..language.build import binary, cast
 from ..language.dtypes import is_float
 from ..language.op import OPS
 from ..language.shapes import full
-from .graph import Graph, How, Over, Term
+from .graph import Graph, How, Over, Scan, Term, number
 from .ranges import bounds
 
 START: Mapping[How, tuple[str, float]] = {
@@ -71,6 +71,7 @@ class _Scope:
     parent: _Scope | None
     axis: str
     name: str
+    back: bool = False  # its last index comes first
     body: list[Stmt] = field(default_factory=list)
     known: dict[str, Expr] = field(default_factory=dict)
 
@@ -111,7 +112,9 @@ class _Writer:
     def value(self, expr: Expr, scope: _Scope) -> Expr:
         """The value in names of the kernel, inside of an open loop."""
         match expr:
-            case GridIndex(axis) | TileIndex(axis) | TileScalar(axis):
+            case GridIndex(axis):
+                return self.position(axis, scope)
+            case TileIndex(axis) | TileScalar(axis):
                 return replace(expr, axis=self.axis(axis, scope), type=self.type(expr.type, scope))
             case Var(name) if name in self.graph.values:
                 return self.of(name, scope)
@@ -129,6 +132,7 @@ class _Writer:
         if isinstance(term, Over):
             self.fold(name, home)
             return home.known[name]
+        assert not isinstance(term, Scan)  # a launch of its own stored it
         made = self.made(term, home)
         if self.is_named(name, term, made, home, scope):
             home.known[name] = self.assign(self.graph.hints.get(name, ""), made, home)
@@ -185,8 +189,26 @@ class _Writer:
         places = [n for n, s in enumerate(around) if s.axis in needed]
         return around[max(places, default=min(1, len(around) - 1))]
 
+    def opened(self, axis: str, scope: _Scope) -> _Scope:
+        return next(s for s in reversed(scope.around) if s.axis == axis)
+
     def axis(self, axis: str, scope: _Scope) -> str:
-        return next(s.name for s in reversed(scope.around) if s.axis == axis)
+        return self.opened(axis, scope).name
+
+    def position(self, axis: str, scope: _Scope) -> Expr:
+        """The index of a loop; of one that runs back, begin + end - 1 less that of its own."""
+        opened = self.opened(axis, scope)
+        own = GridIndex(opened.name)
+        if not opened.back:
+            return own
+        declared = next(a for a in self.axes if a.name == opened.name)
+        static = declared.static
+        if static is not None:
+            return binary("sub", sum(static) - 1, own, self.loc)
+        ends = declared.end
+        if declared.begin != Const(0, declared.begin.type):
+            ends = binary("add", declared.begin, ends, self.loc)
+        return binary("sub", binary("sub", ends, 1, self.loc), own, self.loc)
 
     def type(self, type: Type, scope: _Scope) -> Type:
         def dim(d: Dim) -> Dim:
@@ -194,7 +216,7 @@ class _Writer:
 
         return Type(tuple(map(dim, type.shape)), type.dtype)
 
-    def open(self, axis: str, scope: _Scope) -> _Scope:
+    def open(self, axis: str, scope: _Scope, back: bool = False) -> _Scope:
         """A new loop over an axis inside of another loop; `close` puts it there."""
         known = self.graph.ranges[axis]
         begin, end = (self.value(e, scope) for e in bounds(self.graph, axis, scope.opened))
@@ -205,7 +227,7 @@ class _Writer:
             block=None if known.axis.kind == "grid" else block,
         )  # fmt: skip
         self.axes.append(made)
-        return _Scope(scope, axis, name)
+        return _Scope(scope, axis, name, back)
 
     # ------------------------------------------------------------ sums
 
@@ -281,6 +303,31 @@ class _Writer:
         alone = self.uses[item.value.name] == 1 and item.value.name not in self.loads
         return alone and term.how == item.how and self.home(term, inner) is inner
 
+    # ------------------------------------------------------------ scans
+
+    def carry(self, scan: Scan, target: StoreTarget, home: _Scope) -> None:
+        """The loop of a scan; it stores what it carries, in each iteration or the last of it."""
+        assert isinstance(target.value, Var)
+        user, loc = self.graph.hints.get(target.value.name, "acc"), scan.loc or self.loc
+        first = self.value(scan.first, home)
+        if scan.type.rank:
+            first = self.assign(user, first, home)
+        inner = self.open(scan.axis, home, scan.back)
+        kind = self.type(scan.type, home)
+        met, last = (Var(self.fresh(user), kind) for _ in range(2))
+        if not scan.whole:
+            _store(self, replace(target, value=met), inner)
+        new: Expr = met
+        if scan.factor is not None:
+            new = binary("mul", met, self.value(scan.factor, inner), loc)
+        if number(scan.value, self.graph.term(scan.value)) != 0:
+            new = binary("add", new, self.value(scan.value, inner), loc)
+        after = self.assign(user, cast(new, kind.dtype, loc), inner)
+        carry = Carry(met.name, first, after, last.name, user, loc)
+        home.body.append(Loop(inner.name, tuple(inner.body), (carry,), loc))
+        if scan.whole:
+            _store(self, replace(target, value=last), home)
+
 
 def _is_free(term: Apply) -> bool:
     return OPS[term.op].cost == "free" or term.op == "transpose"
@@ -306,7 +353,39 @@ def placed(
     loc: Loc,
 ) -> AxisNest:
     """The loops over `chain` that store the targets; `loads` are values that memory has."""
-    roots = [e for t in targets for e in _exprs(t)]
+    writer = _writer(graph, [e for t in targets for e in _exprs(t)], loads, taken, loc)
+    scopes = _opened(writer, chain)
+    for target in targets:
+        _store(writer, target, scopes[-1])
+    return _closed(writer, scopes)
+
+
+def carried(
+    graph: Graph,
+    target: StoreTarget,
+    loads: Mapping[str, Expr],
+    taken: Iterable[str],
+    loc: Loc,
+) -> AxisNest:
+    """The loops that store a scan, the value of the target."""
+    scan = graph.term(target.value)
+    assert isinstance(scan, Scan)
+    roots = [*scan.parts, *_exprs(replace(target, value=scan.first))]
+    writer = _writer(graph, roots, loads, taken, loc)
+    scopes = _opened(writer, graph.ordered(graph.scope(target.value) - {scan.axis}))
+    writer.carry(scan, target, scopes[-1])
+    return _closed(writer, scopes)
+
+
+def _writer(
+    graph: Graph,
+    roots: Sequence[Expr],
+    loads: Mapping[str, Expr],
+    taken: Iterable[str],
+    loc: Loc,
+) -> _Writer:
+    """Writes a nest that computes the roots."""
+    roots = list(roots)
     roots += [e for a in graph.ranges.values() for e in (a.begin, a.end)]
     reached = _reached(graph, roots, loads)
     uses = Counter(e.name for e in (*_parts(graph, reached), *roots) if isinstance(e, Var))
@@ -317,8 +396,7 @@ def placed(
         for name, term in reached.items()
         if isinstance(term, Over)
     }
-    writer = _Writer(graph, loads, uses, sums, set(taken), [], loc)
-    return _nest(writer, chain, targets)
+    return _Writer(graph, loads, uses, sums, set(taken), [], loc)
 
 
 def _exprs(target: StoreTarget) -> list[Expr]:
@@ -348,7 +426,8 @@ def _parts(graph: Graph, reached: Mapping[str, Term]) -> Iterable[Expr]:
         yield from graph.parts(Var(name, term.type))
 
 
-def _nest(writer: _Writer, chain: Sequence[str], targets: Sequence[StoreTarget]) -> AxisNest:
+def _opened(writer: _Writer, chain: Sequence[str]) -> list[_Scope]:
+    """The outermost scope, and the loops of a nest: one at least."""
     root = _Scope(None, "", "")
     scopes = [root]
     for axis in chain:
@@ -358,9 +437,11 @@ def _nest(writer: _Writer, chain: Sequence[str], targets: Sequence[StoreTarget])
         zero, one = (Const(n, Type((), "int32")) for n in (0, 1))
         writer.axes.append(Axis(name, "grid", zero, one, 1, None, writer.loc, name))
         scopes.append(_Scope(root, "", name))
-    for target in targets:
-        _store(writer, target, scopes[-1])
-    assert not root.body
+    return scopes
+
+
+def _closed(writer: _Writer, scopes: Sequence[_Scope]) -> AxisNest:
+    assert not scopes[0].body
     stmts: list[Stmt] = []
     for scope in reversed(scopes[1:]):
         stmts = [Loop(scope.name, (*scope.body, *stmts), (), writer.loc)]

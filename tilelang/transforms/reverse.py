@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ..analysis import analyze
 from ..analysis.facts import Facts
@@ -32,7 +33,9 @@ from ..ir import (
     Store,
     Tensor,
     Type,
+    Var,
     View,
+    index_exprs,
 )
 from ..ir.names import fresh
 from ..language.build import binary, cast
@@ -43,13 +46,15 @@ from .adjoints import AdjointSite, adjoints
 from .asked_once import asked_once
 from .distinct import StorePlace, apart, distinct
 from .forward import Launched, read
+from .graph import Scan
 from .guard import guarded
 from .kernels import kernel_of
 from .left_out import masked
 from .legal import check
-from .place import AxisNest, StoreTarget, placed
+from .place import AxisNest, StoreTarget, carried, placed
 from .refuse import Underivable
 from .saved import Residuals, Saved, storing
+from .scans import numbered
 from .types import Derivative, GradientLaunch
 from .unit_gauge import in_unit_gauge
 from .views import returning, several_names, to_root, turned_back, with_views
@@ -187,6 +192,7 @@ def _reverse(program: _Program, launched: Launched, active: Collection[str]) -> 
     program.residuals.append((launched, residuals.added))
     for saved in residuals.added:
         program.arrays[saved.tensor.name] = replace(saved.tensor, role="input")
+    _carry(program, launched, residuals, [e for s in sites for e in _asked(s)])
     groups: dict[_Cut, list[StoreTarget]] = {}
     for tensor in dict.fromkeys(s.load.tensor for s in sites):
         for chain, targets in _targets(program, launched, tensor, sites):
@@ -196,6 +202,73 @@ def _reverse(program: _Program, launched: Launched, active: Collection[str]) -> 
                 groups.setdefault(_cut(chain, targets), []).extend(targets)
     for (chain, _), targets in groups.items():
         program.launches.append(_launch(program, launched, chain, targets, residuals.loads))
+
+
+def _asked(site: AdjointSite) -> Iterator[Expr]:
+    """What the store of an adjoint is computed from."""
+    yield site.adjoint
+    yield from (e for i in site.load.index for e in index_exprs(i))
+    if site.load.mask is not None:
+        yield site.load.mask
+
+
+def _carry(
+    program: _Program, launched: Launched, residuals: Residuals, roots: Sequence[Expr]
+) -> None:
+    """Adds launches for what loops carry and no memory has: they store all that iterations meet.
+
+    Of tiles the parts are stored, and then carried from one to the next by number.
+    """
+    graph, loads = launched.graph, residuals.loads
+    kept = partial(_kept, program, launched, residuals)
+    for name, scan in graph.reached(roots, until=loads).items():
+        if not isinstance(scan, Scan) or name in loads:
+            continue
+        if graph.ranges[scan.axis].axis.kind == "grid":
+            loads[name] = kept(Var(name, scan.type))
+            continue
+        numbers = program.name(f"{scan.axis}_number")
+        residuals.number(scan.axis, numbers)
+        value, factor = (
+            numbered(graph, kept(part, fill), scan.axis, numbers)
+            if isinstance(part, Var) and scan.axis in graph.scope(part)
+            else part
+            for part, fill in ((scan.value, 0.0), (scan.factor, 1.0))  # of no tile: nothing changes
+        )
+        assert value is not None
+        whole = graph.named(replace(scan, axis=numbers, value=value, factor=factor))
+        assert isinstance(whole, Var)
+        graph.hints.setdefault(whole.name, graph.hints.get(name, "carried"))
+        loads[name] = numbered(graph, kept(whole), scan.axis, numbers, back=True)
+
+
+def _kept(
+    program: _Program, launched: Launched, residuals: Residuals, value: Expr, fill: float = 0.0
+) -> Expr:
+    """Adds a launch that stores a value; how it is read."""
+    graph, scan = launched.graph, launched.graph.term(value)
+    assert isinstance(value, Var)
+    loc = getattr(scan, "loc", None) or launched.loop.loc
+    places = residuals.index_of(value, numbers=True)
+    if places is None:
+        what = "no array holds what its iterations meet, or what arrives at it"
+        raise Underivable(
+            f"the loop changes {graph.hints.get(value.name, 'a value')}, and {what}", loc
+        )
+    shape, index = tuple(p.size for p in places), tuple(p.read for p in places)
+    own = program.name(f"d_{graph.hints.get(value.name, 'of_tiles')}")
+    array = Tensor(own, shape, value.type.dtype, "output", loc, fill)
+    program.arrays[own] = replace(array, role="input")
+    target = StoreTarget(own, index, value.type, value, None, False, loc)
+    given = (residuals.loads, program.taken, loc)
+    if isinstance(scan, Scan) and value.name not in residuals.loads:
+        nest = carried(graph, target, *given)
+    else:
+        nest = placed(graph, graph.ordered(graph.scope(value)), [target], *given)
+    name = f"{program.kernel.name}_{own}"
+    made = kernel_of(program.kernel, name, nest, [array], program.tensor)
+    program.launches.append(GradientLaunch(made))
+    return graph.add(Load(own, index, value.type, loc=loc))
 
 
 def _views(program: _Program) -> None:

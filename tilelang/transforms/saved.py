@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from ..analysis.facts import Facts
+from ..errors import Loc
 from ..ir import (
     Along,
     Apply,
@@ -40,7 +41,8 @@ from ..language.build import cast
 from ..language.dtypes import is_float, itemsize
 from ..language.op import OPS
 from .forward import Launched, Stored
-from .graph import Graph, Over, number, parts_of
+from .graph import Graph, Over, Scan, number, parts_of
+from .scans import number_of, number_tiles
 
 PRODUCTS = ("mul", "dot")
 
@@ -85,6 +87,7 @@ class Residuals:
     made: frozenset[str] = frozenset()
     loads: dict[str, Expr] = field(default_factory=dict)
     added: list[Saved] = field(default_factory=list)
+    counts: dict[str, int | None] = field(default_factory=dict)
 
     def choose(self, roots: Iterable[Expr], forward: Collection[str]) -> None:
         """Decides for all that the roots are computed from; `forward` are the kernel's own."""
@@ -135,7 +138,7 @@ class Residuals:
         graph, stack = self.launched.graph, [name]
         while stack:
             term = graph.values[stack.pop()]
-            if isinstance(term, Load) or (isinstance(term, Over) and term.how == "sum"):
+            if isinstance(term, Load | Scan) or (isinstance(term, Over) and term.how == "sum"):
                 continue  # what memory has: a sum of a loop is saved
             if isinstance(term, Apply) and not OPS[term.op].exact:
                 return False
@@ -150,7 +153,7 @@ class Residuals:
                 continue
             parts = graph.parts(Var(name, term.type))
             below = any(isinstance(p, Var) and p.name in found for p in parts)
-            if isinstance(term, Over) or below:
+            if isinstance(term, Over | Scan) or below:
                 found.add(name)
         return found
 
@@ -194,7 +197,7 @@ class Residuals:
     def _is_cheapest(self, expr: Var, loops: Collection[str], stored: Mapping[str, Expr]) -> bool:
         """Whether a value has no more bytes than the sums that it is computed from."""
         graph = self.launched.graph
-        if isinstance(graph.term(expr), Over):
+        if isinstance(graph.term(expr), Over | Scan):
             return True
         below: set[str] = set()
         stack = list(graph.parts(expr))
@@ -202,7 +205,7 @@ class Residuals:
             part = stack.pop()
             if not isinstance(part, Var) or part.name not in loops or part.name in stored:
                 continue
-            if isinstance(graph.term(part), Over):
+            if isinstance(graph.term(part), Over | Scan):
                 below.add(part.name)
             else:
                 stack += graph.parts(part)
@@ -210,26 +213,35 @@ class Residuals:
         return 0 < self._bytes(expr) <= sums
 
     def _bytes(self, expr: Var) -> int:
-        index = self._index(expr)
+        index = self.index_of(expr)
         return 0 if index is None else math.prod(p.size for p in index) * itemsize(expr.type.dtype)
 
-    def _index(self, expr: Var) -> list[SavedIndex] | None:
+    def index_of(self, expr: Var, numbers: bool = False) -> list[SavedIndex] | None:
         """Where an array holds the value; None if no array can.
 
         A launch cuts a tile at one place: there, if results are stored at an offset.
+
+        numbers  a tile of fixed length may be a place: that of its number
         """
         graph = self.launched.graph
         own = [d for d in expr.type.shape if isinstance(d, str)]
         moved = {d: self._offset(d) for d in own}
-        apart = {axis for d in own if moved[d] is None for axis in self._apart(d)}
+        around = graph.ordered(graph.scope(expr))
+        rows = [d for d in own if moved[d] is None]
+        rows += [a for a in around if graph.ranges[a].axis.kind == "grid"]
+        apart = {axis for d in rows for axis in self._apart(d)}
         found: list[SavedIndex] = []
-        for axis in graph.ordered(graph.scope(expr)):
+        for axis in around:
             if axis in own or axis in apart:
                 continue
-            size = self._size(axis)
-            if graph.ranges[axis].axis.kind == "tile" or size is None:
+            known = graph.ranges[axis]
+            size, place = self._size(axis), At(GridIndex(axis))
+            if known.axis.kind == "tile":
+                size = self._numbers(axis) if numbers else None
+                place = number_of(graph, axis)
+            if size is None:
                 return None
-            found.append(SavedIndex(At(GridIndex(axis)), size, At(GridIndex(axis))))
+            found.append(SavedIndex(place, size, place))
         for dim in expr.type.shape:
             place = (moved[dim] or self._in_place(dim)) if isinstance(dim, str) else _whole(dim)
             if place is None:
@@ -246,6 +258,8 @@ class Residuals:
 
         Not those that only move it in some array: its own positions are the same again.
         """
+        if name not in self.launched.same:  # an axis of the backward's own
+            return frozenset()
         rises = {self.launched.same[outer] for outer in self.facts.axis(name).rises}
         return self.launched.graph.bounds(name) & rises
 
@@ -268,16 +282,36 @@ class Residuals:
     def _length(self, tensor: str, dim: int) -> int:
         return self.kernel.tensor(tensor).shape[dim]
 
+    def number(self, axis: str, name: str) -> None:
+        """A loop `name` over the numbers of an axis's tiles."""
+        number_tiles(self.launched.graph, axis, name)
+        self.counts[name] = self._numbers(axis)
+
+    def _numbers(self, axis: str) -> int | None:
+        """How many numbers tiles have; None if they are not where they are cut."""
+        size, length = self._size(axis), self.launched.graph.ranges[axis].axis.fixed
+        return None if not length or size is None or self._is_moved(axis) else -(-size // length)
+
+    def _is_moved(self, axis: str) -> bool:
+        """Whether tiles are cut at an offset of an array, and not where they are."""
+        index = (i for _, found in self._accesses() for i in found)
+        moved = any(isinstance(i, Along) and i.axis == axis and i.offset is not None for i in index)
+        begin = self.launched.graph.ranges[axis].begin
+        return moved and begin != Const(0, begin.type)
+
     def _size(self, axis: str) -> int | None:
         """A length that holds every position of an axis: of a dimension that it indexes."""
         static = self.launched.graph.ranges[axis].axis.static
         if static is not None:
             return static[1]
+        if axis in self.counts:
+            return self.counts[axis]
         for tensor, index in self._accesses():
             for size, entry in zip(self.kernel.tensor(tensor).shape, index, strict=True):
                 if entry in (Along(axis), At(GridIndex(axis))):
                     return size
-        return None
+        known = self.launched.graph.ranges[axis]
+        return known.extent if known.begin == Const(0, known.begin.type) else None
 
     def _accesses(self) -> Iterator[tuple[str, tuple[Index, ...]]]:
         own = {t.name for t in self.kernel.tensors}
@@ -289,7 +323,7 @@ class Residuals:
 
     def _save(self, expr: Var) -> bool:
         """Adds an array for a value that the author's kernel computes; False if it cannot."""
-        written, places = self._written(expr), self._index(expr)
+        written, places = self._written(expr), self.index_of(expr)
         if written is None or places is None:
             return False
         name = self.name(f"saved_{self.launched.graph.hints.get(expr.name, 'value')}")
@@ -366,28 +400,35 @@ def storing(
     opened = (*around, loop.axis)
     axes = {same[a]: a for a in opened}
     body: list[Stmt] = []
-    for stmt in loop.body:
-        new: frozenset[str] = frozenset()
-        match stmt:
-            case Assign(name):
-                new = frozenset((name,))
-            case Loop():
-                new = frozenset(c.out for c in stmt.carries)
-                stmt = storing(stmt, saved, same, opened, known)
-            case Store():
-                pass
-            case _:
-                assert_never(stmt)
-        known |= new
-        body.append(stmt)
+
+    def reached(new: Collection[str], loc: Loc) -> None:
+        """Stores what is known now that the values `new` are."""
+        nonlocal known
+        known |= frozenset(new)
         for one in saved:
             needed = {e.name for e in walk(one.value) if isinstance(e, Var)}
             offsets = [i.offset for i in one.index if isinstance(i, Along) and i.offset is not None]
             also = {e.name for o in offsets for e in walk(o) if isinstance(e, Var)}
             around_it = all(integers.axes(o) <= set(opened) for o in offsets)
-            if new & needed and needed | also <= known and around_it:
+            if needed & {*new} and needed | also <= known and around_it:
                 index = tuple(_renamed(entry, axes) for entry in one.index)
-                body.append(Store(one.tensor.name, index, _named(one.value, axes), stmt.loc))
+                body.append(Store(one.tensor.name, index, _named(one.value, axes), loc))
+
+    reached([c.name for c in loop.carries], loop.loc)
+    for stmt in loop.body:
+        new: list[str] = []
+        match stmt:
+            case Assign(name):
+                new = [name]
+            case Loop():
+                new = [c.out for c in stmt.carries]
+                stmt = storing(stmt, saved, same, opened, known)
+            case Store():
+                pass
+            case _:
+                assert_never(stmt)
+        body.append(stmt)
+        reached(new, stmt.loc)
     return replace(loop, body=tuple(body))
 
 

@@ -1,6 +1,7 @@
 """result(graph, axis, ...) -> what a loop leaves of each value that it carries, as a formula.
 
 acc = acc + f                       acc + sum of f over the axis
+acc = acc * a + f                   what a scan leaves: see `scans`
 m = maximum(m, f)                   maximum(m, largest f over the axis)
 total = total * exp(m - new) + f    the same sum, with the last m in the place of every m, where
                                     f is scaled by exp(-new): see `gauge`
@@ -13,10 +14,11 @@ from dataclasses import dataclass, replace
 
 from ..errors import Loc
 from ..ir import Apply, Const, Expr, Var
-from ..language.build import binary, unary, where
+from ..language.build import binary, unary
 from ..language.shapes import broadcast
 from .gauge import STAYS, Move, Seeds, moves, shift_of
-from .graph import Graph, How, number
+from .graph import Graph, How, Scan, number
+from .linear import Linear, linear
 from .refuse import Underivable
 
 EXTREMES: Mapping[str, How] = {"maximum": "max", "minimum": "min"}
@@ -39,8 +41,12 @@ def result(
     first: Sequence[Expr],
     after: Sequence[Expr],
     users: Mapping[str, tuple[str, Loc]],
+    scans: Mapping[str, Expr],
 ) -> tuple[Expr, ...]:
-    """The last values of the carries: `first` on entry, `after` one iteration."""
+    """The last values of the carries: `first` on entry, `after` one iteration.
+
+    scans  what iterations meet of some carries
+    """
     names = frozenset(c.name for c in carried)
     extremes: dict[str, _Extreme] = {}
     for carry, init, new in zip(carried, first, after, strict=True):
@@ -52,7 +58,8 @@ def result(
         if carry.name in extremes:
             out.append(extremes[carry.name].last)
             continue
-        summed = _sum(graph, axis, carry, init, new, names, tuple(extremes.values()))
+        others, scan = tuple(extremes.values()), scans.get(carry.name)
+        summed = _sum(graph, axis, carry, init, new, names, others, scan)
         if summed is None:
             user, loc = users[carry.name]
             loop = graph.ranges[axis].axis.user
@@ -104,14 +111,6 @@ def _operands(graph: Graph, expr: Expr, op: str) -> tuple[Expr, ...]:
 # ---------------------------------------------------------------- sums
 
 
-@dataclass(frozen=True)
-class _Linear:
-    """factor * carry + rest; None is 1, and 0."""
-
-    factor: Expr | None
-    rest: Expr | None
-
-
 def _sum(
     graph: Graph,
     axis: str,
@@ -120,77 +119,24 @@ def _sum(
     new: Expr,
     names: frozenset[str],
     extremes: Sequence[_Extreme],
+    scan: Expr | None,
 ) -> Expr | None:
-    """The last value of a carry that is added to; None if it is not."""
-    linear = _linear(graph, new, carry)
-    if linear is None:
+    """The last value of a carry that is added to, and may be scaled; None if it is not."""
+    known = linear(graph, new, carry)
+    if known is None:
         return None
-    rest = linear.rest
+    rest = known.rest
+    if known.factor is not None and isinstance(term := scan and graph.term(scan), Scan):
+        return graph.named(replace(term, whole=True))
     if rest is None:
-        return init if linear.factor is None else None
-    if linear.factor is not None or graph.uses(rest, names):
-        return _gauged(graph, axis, carry, init, linear, names, extremes)
+        return init if known.factor is None else None
+    if known.factor is not None or graph.uses(rest, names):
+        return _gauged(graph, axis, carry, init, known, names, extremes)
     loc = getattr(graph.term(new), "loc", None)
     summed = graph.over(axis, graph.add(broadcast(rest, carry.type.shape, loc)), "sum", loc)
     if number(init, graph.term(init)) == 0:
         return summed
     return graph.add(binary("add", init, summed, loc))
-
-
-def _linear(graph: Graph, expr: Expr, carry: Var) -> _Linear | None:
-    """The value as a multiple of the carry and a rest without it."""
-    if expr == carry:
-        return _Linear(None, None)
-    term = graph.term(expr)
-    if not isinstance(term, Apply):
-        return None
-    inside = [graph.uses(a, (carry.name,)) for a in term.args]
-    match term.op, term.args, inside:
-        case "where", (condition, x, y), [False, _, _]:
-            return _selected(graph, term, condition, x, y, carry)
-        case (("add" | "sub"), (x, y), [True, False]):
-            return _plus(graph, term, _linear(graph, x, carry), y)
-        case "add", (x, y), [False, True]:
-            return _plus(graph, term, _linear(graph, y, carry), x)
-        case (("mul" | "div"), (x, y), [True, False]):
-            return _times(graph, term, _linear(graph, x, carry), y)
-        case "mul", (x, y), [False, True]:
-            return _times(graph, term, _linear(graph, y, carry), x)
-        case "cast", (x,), _:
-            return _linear(graph, x, carry)
-        case _:
-            return None
-
-
-def _plus(graph: Graph, term: Apply, found: _Linear | None, other: Expr) -> _Linear | None:
-    if found is None:
-        return None
-    if found.rest is not None:
-        other = graph.add(binary(term.op, found.rest, other, term.loc))
-    elif term.op == "sub":
-        other = graph.add(unary("neg", other, term.loc))
-    return _Linear(found.factor, other)
-
-
-def _times(graph: Graph, term: Apply, found: _Linear | None, by: Expr) -> _Linear | None:
-    if found is None:
-        return None
-    before = Const(1.0, by.type) if found.factor is None else found.factor
-    plain = found.factor is None and term.op == "mul"
-    factor = by if plain else graph.add(binary(term.op, before, by, term.loc))
-    rest = None if found.rest is None else graph.add(binary(term.op, found.rest, by, term.loc))
-    return _Linear(factor, rest)
-
-
-def _selected(
-    graph: Graph, term: Apply, condition: Expr, x: Expr, y: Expr, carry: Var
-) -> _Linear | None:
-    """where(c, acc + f, acc): f where c holds."""
-    both = _linear(graph, x, carry), _linear(graph, y, carry)
-    if both[0] is None or both[1] is None or both[0].factor or both[1].factor:
-        return None
-    yes, no = (0.0 if b.rest is None else b.rest for b in both if b is not None)
-    return _Linear(None, graph.add(where(condition, yes, no, term.loc)))
 
 
 # ---------------------------------------------------------------- sums in a gauge
@@ -206,12 +152,12 @@ def _gauged(
     axis: str,
     carry: Var,
     init: Expr,
-    linear: _Linear,
+    known: Linear,
     names: frozenset[str],
     extremes: Sequence[_Extreme],
 ) -> Expr | None:
     """The sum of an online softmax, in its last gauge; None where that is not proved."""
-    factor, rest = linear.factor, linear.rest
+    factor, rest = known.factor, known.rest
     if factor is None or rest is None:
         return None
     used = [g for g in extremes if graph.uses(factor, (g.name,)) or graph.uses(rest, (g.name,))]

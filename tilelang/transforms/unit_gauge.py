@@ -22,7 +22,7 @@ from ..language.shapes import full
 from .adjoints import AdjointSite, is_gauge
 from .forward import Launched, Stored
 from .gauge import Seeds, moves, shift_of
-from .graph import Graph, Over, Term, parts_of
+from .graph import Graph, Over, Scan, Term, parts_of
 from .softmax import Softmax, kept_from_zero, seen, softmax
 
 
@@ -123,8 +123,11 @@ def _of_itself(graph: Graph, found: Softmax, values: Mapping[str, Term]) -> dict
 
 def _other_sums(graph: Graph, found: Softmax, forward: Mapping[str, Term]) -> set[str]:
     """What else loops of the forward kernel make in this gauge."""
-    sums = {n: t for n, t in forward.items() if isinstance(t, Over) and n != found.total.name}
-    return {n for n, t in sums.items() if graph.uses(t.value, (found.m.name,))}
+    loops = {n: t for n, t in forward.items() if isinstance(t, Over | Scan)}
+    own = (found.m.name,)
+    return {n for n, t in loops.items() if any(graph.uses(p, own) for p in parts_of(t))} - {
+        found.total.name
+    }
 
 
 def _computed_from(graph: Graph, names: Collection[str], roots: Sequence[Expr]) -> set[str]:

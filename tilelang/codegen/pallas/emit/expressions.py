@@ -287,15 +287,16 @@ class Printer:
         """Nested minima (or maxima) of scalars, each term once; one of each is a clip."""
         match expr:
             case ir.Apply(
-                "minimum", (ir.Apply("maximum", (value, ir.Const(low))), ir.Const(high))
-            ) if low <= high:
-                return Call("jnp.clip", (self.node(value), Atom(str(low)), Atom(str(high))))
+                "minimum", (ir.Apply("maximum", (value, ir.Const() as low)), ir.Const() as high)
+            ) if low.value <= high.value:
+                return Call("jnp.clip", tuple(map(self.node, (value, low, high))))
             case _:
                 terms = dict.fromkeys(self._terms(op, expr))
-                numbers = [t.value for t in terms if isinstance(t, ir.Const)]
+                numbers = [t for t in terms if isinstance(t, ir.Const)]
                 printed = [self.node(t) for t in terms if not isinstance(t, ir.Const)]
                 if numbers:  # of several numbers only one can matter
-                    printed.append(Atom(str(min(numbers) if op == "minimum" else max(numbers))))
+                    most = (min if op == "minimum" else max)(numbers, key=lambda n: n.value)
+                    printed.append(self.node(most))
                 distinct = {flat(node): node for node in printed}.values()
                 return reduce(lambda a, b: Call(f"jnp.{op}", (a, b)), distinct)
 
