@@ -182,7 +182,8 @@ def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[flo
             blocks, whole = dict(found.blocks), _sooner(problem, config, found)
             made.append((_seconds(at_once(whole)), whole))
     least = min((seconds for seconds, _ in made), default=0.0)
-    close = [one for one in made[::-1] if one[0] <= INSIDE_CLOSE * least]
+    rare = any(each.beside for _, whole in made for each in whole.launches)  # loops turn at all
+    close = [one for one in made[:: 1 if rare else -1] if one[0] <= INSIDE_CLOSE * least]
     yield from [(least if inside.little(alone) else seconds, plan) for seconds, plan in close[:1]]
 
 
