@@ -150,7 +150,7 @@ def _seen(launch: Launch, loops: set[str]) -> Iterator[tuple[str, int]]:
 def _whole_rows(window: Window) -> bool:
     """Whether a step has all rows of the array, which lie in its first dimension."""
     whole = bool(window.dims) and isinstance(window.dims[0], Whole)
-    return whole and window.turned is None and window.shown == window.shape
+    return whole and window.turned is None and window.shown[0] == window.shape[0]
 
 
 def _registers(windows: dict[str, Window], target: Target) -> int:
