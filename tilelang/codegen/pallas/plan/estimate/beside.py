@@ -19,7 +19,7 @@ from .numbers import Numbers
 from .offsets import typical
 from .seconds import generation, of_launch
 
-COUNTS = (8, 4, 2)  # iterations in a step: by v6e's schedules softmax takes 158, 173 and 201 us
+COUNTS = (16, 8, 4, 2)  # iterations in a step: by v6e's schedules softmax takes 158, 173 and 201 us
 REGISTERS = 256  # of the rows of all of them, where each is text that is compiled
 WORTH = 1.1  # how much less it must take: how long ranges are is known as a mean only
 
