@@ -14,7 +14,7 @@ from tilelang.codegen.pallas.target import Target
 from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
-from tilelang.schedule.refusal import Refusal, Refused, Rule, allowed, attempted
+from tilelang.schedule.refusal import Need, Refusal, Refused, Rule, allowed, attempted
 
 from . import defaults, inside
 from .blocks import blocks_of_groups, multiple
@@ -194,6 +194,8 @@ def _in_one_step(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan
     """
     if not any(each.table and each.table.phases for each in alone.launches):
         return
+    if not inside.loops(alone):  # no blocks are that small
+        return
     whole = _finished(problem, config, replace(config, loop_type="fori_loop"), alone.target)
     if whole is not None and all(e.flow and e.flow.turns for e in whole.launches):
         yield whole
@@ -225,6 +227,9 @@ def _with_room(
     least |= {n: blocks[n] for n in held}
 
     def planned(blocks: Mapping[str, int]) -> Plan | Refusal:
+        others = {n: block for n, block in blocks.items() if n not in held}
+        if inside.held(alone, others) > alone.target.vmem_physical:
+            return Refusal(Rule.FORM, "no room for these blocks", None, "", Need("smaller"))
         config = replace(asked, blocks=named(alone.ir, blocks))
         return _whole(problem, config, alone.target)
 
