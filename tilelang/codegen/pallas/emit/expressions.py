@@ -232,8 +232,8 @@ class Printer:
                 return f"{start}:{stop}"
             case plan.Row(expr, together):
                 return self._run(expr, together)
-            case plan.Step(axis, block) if self.launch.axis(axis).near is not None:
-                return f"pl.ds({flat(self._origin(self.launch.axis(axis)))}, {block})"
+            case plan.Step(axis) if (near := self.launch.axis(axis)).near is not None:
+                return f"pl.ds({flat(self._origin(near))}, {near.size})"
             case plan.Step(axis, block, number):
                 tile = Atom(self.names.axes[axis]) if number is None else self.node(number)
                 return f"pl.ds({flat(infix('*', tile, Atom(str(block))))}, {block})"

@@ -14,6 +14,9 @@ from tilelang.codegen.pallas.plan.types import (
     BACK,
     GONE,
     HERE,
+    HIGH,
+    LATER,
+    LOW,
     REACH,
     AtDim,
     Comes,
@@ -23,6 +26,7 @@ from tilelang.codegen.pallas.plan.types import (
     Window,
 )
 from tilelang.codegen.writer import Atom, Call, Node, filled, flat
+from tilelang.ir import Expr
 
 from . import ops
 from .block import Block
@@ -50,6 +54,14 @@ WAITS = """
 @pl.when({tests})
 def _():
     @content
+
+"""
+ENDS = """
+# which rows are used by any of the step
+{begin}, {end} = {own_0}, {own_1}
+for {later} in [{at} for i in range(1, {count})]:
+    {begin} = jnp.minimum({begin}, {there_0})
+    {end} = jnp.maximum({end}, {there_1})
 
 """
 GOES_BACK = """
@@ -100,6 +112,7 @@ def print_reach(printer: Printer, block: Block) -> None:
     launch, flow, count = printer.launch, printer.launch.flow, printer.names.words.get("flow", "")
     if flow is None or flow.step is None:
         return
+    _print_ends(printer, block, flow.step.ends)
     own, back, step = _scope(printer), printer.names.word("back"), flow.step
     tests: list[Node] = []
     content: list[str] = []
@@ -113,6 +126,23 @@ def print_reach(printer: Printer, block: Block) -> None:
         content += [f"{back} = {own.text(step.again.back)}", ""]
         content += filled(GOES_BACK, words, wait=wait)
     _put(block, filled(WAITS, {"tests": flat(any_of(tests))}, content=content))
+
+
+def _print_ends(printer: Printer, block: Block, ends: Sequence[Expr]) -> None:
+    """Where the rows begin and end that all iterations of the step use."""
+    many = printer.launch.beside
+    if not ends or many is None:
+        return
+    names, own = printer.names, printer.scope()
+    own.locals[LATER.name] = "i"
+    there = printer.scope({many.axis: names.word("later")})
+    words = {
+        "begin": names.word("begin_row"), "end": names.word("end_row"),
+        "later": names.word("later"), "count": str(many.count), "at": own.text(many.later),
+    }  # fmt: skip
+    for place, scope in (("own", printer), ("there", there)):
+        words |= {f"{place}_{i}": scope.text(end) for i, end in enumerate(ends)}
+    _put(block, filled(ENDS, words))
 
 
 def print_turn(printer: Printer, block: Block, axis: str, end: Literal["first", "last"]) -> None:
@@ -165,6 +195,7 @@ def _scope(printer: Printer) -> Printer:
     own.locals |= {
         HERE.name: f"{count}[0]", GONE.name: f"{count}[1]",
         REACH.name: words["reach"], BACK.name: words["back"],
+        LOW.name: words.get("begin_row", ""), HIGH.name: words.get("end_row", ""),
     }  # fmt: skip
     return own
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelang.codegen.pallas.plan.physical import GroupSum, MovedRows, parts_of
+from tilelang.codegen.pallas.plan.physical import GroupSum, Inner, MovedRows, parts_of
 from tilelang.codegen.pallas.plan.types import Plan
 
 SPANS = '''\
@@ -51,6 +51,12 @@ def group_sums(member: jax.Array, rows: jax.Array) -> jax.Array:
 
     sums = exact(rows)
     return jax.lax.cond(jnp.isnan(jnp.sum(sums * 0.0)), apart, lambda: sums)'''
+
+ONCE = '''\
+def turned_once(stop, turn, before):
+    """What a loop hands on that turns once, if it turns at all."""
+    after = turn(0, before)
+    return jax.tree.map(lambda new, old: jnp.where(stop > 0, new, old), after, before)'''
 
 MOVE = '''\
 def move_rows(source, target, held, by, first, stop, some: int) -> None:
@@ -102,3 +108,6 @@ def functions(plan: Plan) -> Iterator[str]:
         yield SUMS
     if any(isinstance(e, MovedRows) for e in parts):
         yield MOVE
+    short = (s for a in plan.launches if a.beside for s in a.beside.body if isinstance(s, Inner))
+    if any(loop.carries for loop in short):
+        yield ONCE

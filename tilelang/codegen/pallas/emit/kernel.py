@@ -8,6 +8,7 @@ from tilelang.codegen.pallas.plan.steps.names import COUNT, STEP
 from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, flat, statement
 
 from . import flows, ops, specs
+from .beside import print_beside
 from .block import Block
 from .conditions import test_of
 from .expressions import Printer, all_of
@@ -152,6 +153,8 @@ def _print_indices(printer: Printer, block: Block, reads: Reads) -> None:
             name = names.step if axis is None else names.axes[axis.name]
             name += "" if axis is None or axis.base is None else "_step"
             start = f" + {axis.first}" if axis is not None and axis.first else ""
+            if axis is not None and launch.beside is not None and launch.beside.axis == axis.name:
+                start = f" * {launch.beside.count}"  # the first of those that the step has
             block.raw(f"{name} = pl.program_id({position}){start}")
     for name in launch.moving:
         base, index = launch.axis(name).base, names.axes[name]
@@ -219,7 +222,10 @@ def _print_section(printer: Printer, block: Block, section: plan.Section) -> Non
 def _print_content(printer: Printer, block: Block, section: plan.Section) -> None:
     window = next((w for w in printer.launch.windows if w.ref == section.title), None)
     name = window.ref.removesuffix("_ref") if window is not None else ""
-    if window is None or not window.output:
+    many = printer.launch.beside
+    if many is not None and not section.title:
+        print_beside(printer, block, section.body, many)
+    elif window is None or not window.output:
         if window is not None and window.turned is not None:
             copy, axis = printer.block(window.ref, turned=True), window.turned.axis
             block.raw(f"# {copy}[i] is {name}_ref[:, i]: the block with {axis} in front")

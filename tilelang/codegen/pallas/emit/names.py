@@ -10,6 +10,7 @@ from tilelang.ir.names import first_free, stem
 
 WORDS = ("n", "steps", "step", "at", "before", "after", "live")
 FLOW_WORDS = ("piece", "flow", "reach", "back")
+BESIDE_WORDS = ("later", "begin_row", "end_row")
 TABLE_WORDS = ("seen", "state", "outer_step")
 
 
@@ -73,6 +74,8 @@ def names_of(plan: Plan, launch: Launch) -> Names:
         names.words[window.ref] = names.fresh(f"{window.argument}_piece")
     for word in FLOW_WORDS if launch.flow is not None else ():
         names.words[word] = names.fresh(word)
+    for word in BESIDE_WORDS if launch.beside is not None else ():
+        names.words[word] = names.fresh(word)
     if launch.worklist:
         names.taken |= {f"{names.steps}_of", "expand", "held"}
     # the table's loops are functions of their own: their words are free again in the step
@@ -98,7 +101,7 @@ def _name_columns(names: Names, table: Table, others: frozenset[str]) -> None:
 DERIVED = (
     "add_{}", "each_{}", "{}_of", "{}_first", "{}_stop", "{}_start", "{}_begin", "{}_end",
     "{}_step", "{}_live", "{}_index", "{}_mask", "{}_position", "{}_rows",
-    "{}_runs", "{}_seen", "{}_at", "{}_products", "{}_ahead",
+    "{}_runs", "{}_seen", "{}_at", "{}_products", "{}_ahead", "{}_turns", "{}_short", "{}_once",
 )  # fmt: skip
 
 

@@ -141,7 +141,13 @@ def semantics(launch: plan.Launch, pipeline: bool) -> Node:
 
 
 def grid(launch: plan.Launch, steps: str) -> Node:
-    return Group(tuple(Atom(steps if d.extent is None else str(d.extent)) for d in launch.dims))
+    def extent(dim: plan.Dim) -> str:
+        many = launch.beside
+        if dim.extent is None or many is None or dim.axis != many.axis:
+            return steps if dim.extent is None else str(dim.extent)
+        return str(-(-dim.extent // many.count))
+
+    return Group(tuple(Atom(extent(d)) for d in launch.dims))
 
 
 def shaped(window: plan.Window, whole: bool) -> Node:

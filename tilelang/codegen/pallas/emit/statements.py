@@ -117,7 +117,7 @@ def _inner(printer: Printer, block: Block, loop: plan.Inner, later: frozenset[st
         scope.locals[carry.name] = names[-1]
         again |= {carry.name}
     _set_all(block, names, starts)
-    if loop.form == "fori_loop":
+    if loop.form in ("fori_loop", "once"):
         _fori(scope, block, loop, names, (first, stop), again)
     else:
         if axis.place == "within" or loop.ahead:
@@ -247,5 +247,10 @@ def _fori(
     inner.raw(f"return {', '.join(values) if values else 0}")
     block.raw("")
     start = carried if len(names) == 1 else f"({carried})" if names else "0"
-    call = Call("jax.lax.fori_loop", (*bounds, Atom(f"each_{index}"), Atom(start)))
-    block.put(carried, call)
+    turn, state = Atom(f"each_{index}"), Atom(start)
+    if loop.form == "fori_loop":
+        block.put(carried, Call("jax.lax.fori_loop", (*bounds, turn, state)))
+    elif names:
+        block.put(carried, Call("turned_once", (bounds[1], turn, state)))
+    else:
+        block.put("", Call(f"each_{index}", (bounds[0], state)))

@@ -134,6 +134,7 @@ class AxisPlan:
             first row; None where tiles are blocks of the array
     near    of a loop inside the step whose first tile begins where its range does, rounded down to
             so many positions, and whose last one stays inside of the array
+    reach   of such a loop, positions that the array has, where that is no number of tiles
     range   where the loop begins and stops, for every printer of it
     tile    what the tile of a step is, for every printer of it
     """
@@ -161,6 +162,7 @@ class AxisPlan:
     owned: bool = True
     length: int | None = None
     near: int | None = None
+    reach: int | None = None
     range: Range = Range()
     tile: Tile = Tile()
 
@@ -174,6 +176,11 @@ class AxisPlan:
     def size(self) -> int:
         """Positions in a tile, one for an index."""
         return self.block or 1
+
+    @property
+    def positions(self) -> int:
+        """Those that the array has, in whole tiles where these are blocks of it."""
+        return self.length or self.reach or self.limit * self.size
 
     @property
     def start(self) -> Expr:

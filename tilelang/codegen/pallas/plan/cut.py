@@ -12,6 +12,7 @@ from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refusal, Rule, attempted
 
 from .body.pieces import in_pieces
+from .estimate.beside import with_beside
 from .estimate.interiors import with_interiors
 from .memory import again
 from .types import Launch, Plan
@@ -21,7 +22,7 @@ from .verify import verify
 def cut(problem: Problem, found: Plan, rows: int | None) -> Plan | Refusal:
     """The plan whose steps run in pieces of so many rows, or as pays where that is left open."""
     if rows == 0:
-        return verify(with_interiors(problem, found))
+        return verify(_with_bodies(problem, found))
     made = attempted(lambda: [_cut(launch, rows, found.target) for launch in found.launches])
     if isinstance(made, Refusal):
         return made
@@ -36,7 +37,12 @@ def cut(problem: Problem, found: Plan, rows: int | None) -> Plan | Refusal:
         )
     each = zip(found.launches, made, strict=True)
     whole = replace(found, launches=tuple(new or old for old, new in each))
-    return verify(with_interiors(problem, whole))
+    return verify(_with_bodies(problem, whole))
+
+
+def _with_bodies(problem: Problem, found: Plan) -> Plan:
+    """The plan with bodies of their own for steps without masks, and for short loops."""
+    return with_beside(problem, with_interiors(problem, found))
 
 
 def _cut(launch: Launch, rows: int | None, target: Target) -> Launch | None:

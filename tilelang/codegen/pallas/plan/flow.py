@@ -16,6 +16,8 @@ HERE = Var("flow.here", INT)  # how many pieces are here
 GONE = Var("flow.gone", INT)  # how many have gone, or are on their way
 REACH = Var("flow.reach", INT)  # how many pieces a step is at, or before
 BACK = Var("flow.back", INT)  # the first piece that it uses
+LOW = Var("flow.low", INT)  # where the rows begin that are used, and where they end, of
+HIGH = Var("flow.high", INT)  # several iterations
 
 
 @dataclass(frozen=True)
@@ -85,16 +87,20 @@ class Turn:
 
 @dataclass(frozen=True)
 class ByStep:
-    """What each step waits for, and what goes behind it."""
+    """What each step waits for, and what goes behind it.
+
+    ends  where the rows begin and end that one iteration uses, if a step has several
+    """
 
     comes: Comes
     goes: Goes
     again: Again
+    ends: tuple[Expr, ...] = ()
 
     @property
     def exprs(self) -> tuple[PExpr, ...]:
         """Everything that a step computes for it."""
-        return (*self.comes.exprs, *self.again.exprs, *self.goes.exprs)
+        return (*self.ends, *self.comes.exprs, *self.again.exprs, *self.goes.exprs)
 
 
 @dataclass(frozen=True)

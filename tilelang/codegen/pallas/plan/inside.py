@@ -6,7 +6,7 @@ for tm in hl.tile(offsets[g], offsets[g + 1])    tiles of 32 to 128 rows, of pro
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from tilelang.language.dtypes import itemsize
 
@@ -44,20 +44,25 @@ def little(alone: Plan) -> bool:
 
 
 def _least(alone: Plan, loops: Collection[str]) -> int:
-    """Bytes of all arrays that are whole but for tiles of other loops, which are the least ones.
+    """Bytes of all arrays that are whole but for tiles of other loops, which are the least ones."""
+    others = (n for n, _ in alone.blocks if n not in loops)
+    return held(alone, {n: multiple(alone.problem, n, alone.target) for n in others})
+
+
+def held(alone: Plan, blocks: Mapping[str, int]) -> int:
+    """Bytes of all arrays that are whole but for tiles of some loops, at least.
 
     Of those that are cut, two are there.
     """
     problem, total = alone.problem, 0
-    others = [n for n, _ in alone.blocks if n not in loops]
-    least = {
-        (use.tensor, use.dim): min(multiple(problem, name, alone.target), use.size)
-        for name in others
-        for use in problem.uses(name)
-    }
+    cuts: dict[tuple[str, int], int] = {}
+    for name, block in blocks.items():
+        for use in problem.uses(name):
+            place = use.tensor, use.dim
+            cuts[place] = min(block, use.size, cuts.get(place, use.size))
     for tensor in alone.ir.tensors:
         if not tensor.view:
-            shape = [least.get((tensor.name, d), size) for d, size in enumerate(tensor.shape)]
+            shape = [cuts.get((tensor.name, d), size) for d, size in enumerate(tensor.shape)]
             cut = tuple(shape) != tensor.shape
             total += math.prod(shape) * itemsize(tensor.dtype) * (1 + cut)
     return total

@@ -65,7 +65,7 @@ def _multiple(expr: Expr, block: int) -> bool:
 def _origin(axis: AxisPlan) -> Expr:
     """The array position of the tile's first lane."""
     if axis.near is not None:
-        return integers.minimum(axis.reached, integers.const((axis.limit - 1) * axis.size))
+        return integers.minimum(axis.reached, integers.const(axis.positions - axis.size))
     moves = axis.place != "single" or axis.base is not None
     return integers.mul(axis.number, 1 if axis.length is not None and moves else axis.size)
 

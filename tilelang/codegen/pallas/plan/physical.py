@@ -374,14 +374,14 @@ class Inner:
     """A loop inside the step over the tiles of `axis`.
 
     A pipeline has no carries: scratch memory holds what it passes on.  A turn of an unrolled loop
-    stands for `together` iterations.
+    stands for `together` iterations.  One that turns "once", if at all, is no loop.
 
     ahead   of so many first statements, those of the next turn run before the rest of this one
     handed  locals of those that the rest reads
     """
 
     axis: str
-    form: Literal["fori_loop", "unroll", "pipeline"]
+    form: Literal["fori_loop", "unroll", "pipeline", "once"]
     carries: tuple[InnerCarry, ...]
     body: tuple[PStmt, ...]
     loc: Loc

@@ -14,7 +14,7 @@ from tilelang.codegen.pallas.target import Target
 from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
-from tilelang.schedule.refusal import Refusal, Refused, Rule, allowed, attempted
+from tilelang.schedule.refusal import Need, Refusal, Refused, Rule, allowed, attempted
 
 from . import defaults, inside
 from .blocks import blocks_of_groups, multiple
@@ -182,7 +182,8 @@ def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[flo
             blocks, whole = dict(found.blocks), _sooner(problem, config, found)
             made.append((_seconds(at_once(whole)), whole))
     least = min((seconds for seconds, _ in made), default=0.0)
-    close = [one for one in made[::-1] if one[0] <= INSIDE_CLOSE * least]
+    rare = any(each.beside for _, whole in made for each in whole.launches)  # loops turn at all
+    close = [one for one in made[:: 1 if rare else -1] if one[0] <= INSIDE_CLOSE * least]
     yield from [(least if inside.little(alone) else seconds, plan) for seconds, plan in close[:1]]
 
 
@@ -192,6 +193,8 @@ def _in_one_step(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan
     As steps each of them copies its rows again; here these come while the first loop turns.
     """
     if not any(each.table and each.table.phases for each in alone.launches):
+        return
+    if not inside.loops(alone):  # no blocks are that small
         return
     whole = _finished(problem, config, replace(config, loop_type="fori_loop"), alone.target)
     if whole is not None and all(e.flow and e.flow.turns for e in whole.launches):
@@ -224,6 +227,9 @@ def _with_room(
     least |= {n: blocks[n] for n in held}
 
     def planned(blocks: Mapping[str, int]) -> Plan | Refusal:
+        others = {n: block for n, block in blocks.items() if n not in held}
+        if inside.held(alone, others) > alone.target.vmem_physical:
+            return Refusal(Rule.FORM, "no room for these blocks", None, "", Need("smaller"))
         config = replace(asked, blocks=named(alone.ir, blocks))
         return _whole(problem, config, alone.target)
 

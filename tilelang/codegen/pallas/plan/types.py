@@ -47,9 +47,13 @@ from .axis import Line as Line
 from .axis import Mask as Mask
 from .axis import Place as Place
 from .axis import Range as Range
+from .beside import LATER as LATER
+from .beside import Beside as Beside
 from .flow import BACK as BACK
 from .flow import GONE as GONE
 from .flow import HERE as HERE
+from .flow import HIGH as HIGH
+from .flow import LOW as LOW
 from .flow import REACH as REACH
 from .flow import ByStep as ByStep
 from .flow import Comes as Comes
@@ -310,6 +314,7 @@ class Launch:
     prefetches  scalars are there before the first step, which takes a grid spec
     moving      axes of grid dimensions; those whose first tile depends on others behind these
     flow        how those windows come and go that are whole arrays, where a step waits for parts
+    beside      how many iterations of the last dimension are one step, and their body
     """
 
     name: str
@@ -327,6 +332,7 @@ class Launch:
     prefetches: bool
     moving: tuple[str, ...]
     flow: Flow | None = None
+    beside: Beside | None = None
 
     def axis(self, name: str) -> AxisPlan:
         return next(a for a in self.axes if a.name == name)
@@ -460,6 +466,10 @@ def _launch_text(launch: Launch) -> str:
         pieces = f"{launch.flow.pieces} pieces of {launch.flow.rows} rows"
         who = "steps compute" if launch.flow.step is not None else "loops of the step turn"
         lines.append(f"  {names}: in {pieces}, which come and go while {who}")
+    if launch.beside is not None:
+        many, (tile, *_) = launch.beside, (a.size for a in launch.beside.short)
+        fits = f"tiles of {tile} hold all that one of them goes through"
+        lines.append(f"  {many.count} of {many.axis} in a step, without loops where {fits}")
     lines += [f"  memory {part}: {size:,} B" for part, size in launch.memory.parts]
     limit = launch.memory.limit
     asked = "" if limit is None else f"; asks for {limit:,} B"

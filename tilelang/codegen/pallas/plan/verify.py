@@ -25,7 +25,7 @@ from .reads import made_of
 from .shapes import broadcasts, held_as, holds, shows
 from .steps import conditions
 from .steps.names import AWAY, COUNT, PHASE, ROW, STEP, TILE, seen
-from .types import BACK, GONE, HERE, REACH, Column, Launch, Plan, Section, Table
+from .types import BACK, GONE, HERE, HIGH, LOW, REACH, Column, Launch, Plan, Section, Table
 from .windows import types as windows
 from .windows.flowing import tiles
 
@@ -89,7 +89,7 @@ def _flow(here: Reader) -> None:
     """Pieces are whole tiles of every loop that uses them, and steps know which they use."""
     launch, flow = here.launch, here.launch.flow
     if flow is not None:
-        known = here.plus(names=[v.name for v in (HERE, GONE, REACH, BACK)])
+        known = here.plus(names=[v.name for v in (HERE, GONE, REACH, BACK, LOW, HIGH)])
         step = flow.step.exprs if flow.step is not None else ()
         _exprs(known.of("what a step waits for", launch.loc), *step)
         for turn in flow.turns:

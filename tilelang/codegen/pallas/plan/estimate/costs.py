@@ -58,6 +58,8 @@ COSTS: Mapping[str, Costs] = MappingProxyType(
 DEEP = 1.4  # cycles
 # The table of steps is made before the first one, by scalar loops.
 GROUP, ROW = 30, 10  # cycles
+# An iteration asks how often its loops turn, of several in a step: by v6e's schedules of softmax.
+ASKED = 15  # cycles
 # A step of a rectangle, whether anything is there or not, finds out for each of its blocks where it
 # is: 650 to 700 cycles in schedules of v6e for four and five windows, of which 123 are a step's.
 RECTANGLE = 550  # cycles

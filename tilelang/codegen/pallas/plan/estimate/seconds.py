@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilelang.codegen.pallas.chips import CHIPS, Chip
 from tilelang.codegen.pallas.plan.physical import Inner, PStmt, flat
-from tilelang.codegen.pallas.plan.types import Dim, Flow, Launch, Plan, Window
+from tilelang.codegen.pallas.plan.types import Beside, Dim, Flow, Launch, Plan, Window
 from tilelang.codegen.pallas.plan.windows.types import ByRow, ByTile, extent_of
 from tilelang.codegen.pallas.target import Target
 from tilelang.language.dtypes import itemsize
 
 from . import near
-from .costs import COSTS, DEEP, GROUP, RECTANGLE, ROW, Costs
+from .costs import ASKED, COSTS, DEEP, GROUP, RECTANGLE, ROW, Costs
 from .numbers import Numbers, value
 from .steps import Steps, listed, with_lines
-from .work import TERMS, Core, Parts, Work, add, registers, work
+from .work import BESIDE, TERMS, Core, Parts, Work, add, registers, work
 
 FOLLOWED = 1024  # steps, one by one; the others are like them
 
@@ -88,6 +88,8 @@ def of_launch(
     core = Core({a.name: a for a in launch.axes}, chip, {} if parts is None else parts)
     done = _work(launch, steps, core)
     cycles = _cycles(done, costs, launch) + _waits_for_pipes(done, launch, steps, chip)
+    if launch.beside is not None:
+        cycles = _several(launch, launch.beside, steps, core, costs, cycles)
     compute, copied = cycles / chip.clock, _copied(launch, steps)
     share = _share(launch.dims, launch, target.cores)
     there = near.bytes_near(launch, target)
@@ -193,6 +195,32 @@ def _cycles(done: tuple[np.ndarray, ...], costs: Costs, launch: Launch) -> np.nd
     waits += DEEP * at["deep"] * (at["matrix"] == 0) + costs.pipeline * at["piped"]
     waits += costs.window * sum(w.stepped and bool(w.axes) for w in launch.windows)
     return (costs.pipeline if launch.form == "pipeline" else costs.grid) + slowest + beside + waits
+
+
+def _several(
+    launch: Launch, many: Beside, steps: Steps, core: Core, costs: Costs, alone: np.ndarray
+) -> np.ndarray:
+    """Cycles of iterations of which a step has several, where it takes `alone` cycles with loops.
+
+    Without loops each waits a part as long for what it makes.
+    """
+    short = Core({**core.axes, **{a.name: a for a in many.short}}, core.chip, core.parts)
+    once = defaultdict[str, float](lambda: 1.0)
+    done = work(many.body, short, once)
+    done |= {"turns": 0.0, "chain": done.get("chain", 0) / min(many.count, BESIDE)}
+    step = costs.pipeline if launch.form == "pipeline" else costs.grid
+    straight = (
+        float(_cycles(tuple(np.array([done.get(t, 0.0)]) for t in TERMS), costs, launch)[0]) - step
+    )
+    fits = np.ones(steps.count, bool)
+    for axis in many.short:
+        at = with_lines(axis.range, steps.at)
+        stop = value(axis.range.stop, replace(at, axes={**at.axes, axis.name: axis}))
+        fits &= np.zeros(steps.count, bool) if stop is None else np.asarray(stop) <= 1
+    whole = -(-steps.count // many.count) * many.count
+    every = np.pad(fits, (0, whole - steps.count), constant_values=True)
+    together = np.repeat(every.reshape(-1, many.count).all(axis=1), many.count)[: steps.count]
+    return np.where(together, step / many.count + straight, alone + ASKED)
 
 
 def _waits_for_pipes(

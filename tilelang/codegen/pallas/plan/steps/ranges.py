@@ -72,8 +72,7 @@ def _of_indices(axis: AxisPlan, axes: Axes) -> Range:
 def _of_tiles(axis: AxisPlan, block: int, axes: Axes) -> Range:
     lines: list[Line] = []
     begin = _line(axis, "begin", clamps.at_least(axis.begin, 0, axes), lines)
-    size = axis.length or axis.limit * block
-    end = _line(axis, "end", clamps.at_most(axis.end, size, axes), lines)
+    end = _line(axis, "end", clamps.at_most(axis.end, axis.positions, axes), lines)
     live = clamps.compare("gt", end, begin)
     if axis.length is not None:  # steps count from the row that the range begins with
         stop = tiles_up_to(integers.sub(end, begin), block)

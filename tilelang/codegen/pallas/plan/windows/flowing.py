@@ -28,7 +28,8 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.refusal import Refused, Rule
 
 from ..axis import AxisPlan
-from ..flow import BACK, GONE, HERE, REACH, Again, ByStep, Comes, Flow, Goes, Turn
+from ..beside import Beside
+from ..flow import BACK, GONE, HERE, HIGH, LOW, REACH, Again, ByStep, Comes, Flow, Goes, Turn
 from ..physical import Inner, PStmt, Read, Select, Step, TakeRows, Tiles, Write, flat, parts_of
 from ..types import Launch, Plan
 from .near_ranges import near_ranges
@@ -63,15 +64,23 @@ def flowing(launch: Launch, target: Target, config: Config) -> Launch:
     pieces = found[0].shape[0] // rows
     flow = Flow(rows, pieces, None, _turns(launch, found, rows)) if alone else None
     windows = tuple(replace(w, flows=w.ref in refs) for w in launch.windows)
-    return replace(launch, windows=windows, flow=flow or _by_step(launch, used, rows, pieces))
+    return replace(launch, windows=windows, flow=flow or by_step(launch, used, rows, pieces))
 
 
-def _by_step(launch: Launch, used: Iterable[AxisPlan], rows: int, pieces: int) -> Flow:
-    """Every step waits for what its loops use, and lets go what lies before the next one's."""
-    over = max((a.size - a.near for a in launch.axes if a.near is not None), default=0)
+def by_step(
+    launch: Launch, used: Iterable[AxisPlan], rows: int, pieces: int, many: Beside | None = None
+) -> Flow:
+    """Every step waits for what its loops use, and lets go what lies before the next one's.
+
+    `many`: the iterations that a step has, where those are several.
+    """
+    axes = (*launch.axes, *(many.short if many is not None else ()))
+    over = max((a.size - a.near for a in axes if a.near is not None), default=0)
     ends = dict.fromkeys((a.begin, a.end) for a in used)
     begin = reduce(lambda a, b: Apply("minimum", (a, b), INT), dict.fromkeys(b for b, _ in ends))
     end = reduce(lambda a, b: Apply("maximum", (a, b), INT), dict.fromkeys(e for _, e in ends))
+    own = () if many is None else (begin, end)
+    begin, end = (begin, end) if many is None else (LOW, HIGH)
     last, first = (integers.clamped(e, rows * pieces + 1) for e in (end, begin))
     read = integers.minimum(integers.add(last, integers.const(over)), rows * pieces)
     again = Again(
@@ -81,7 +90,7 @@ def _by_step(launch: Launch, used: Iterable[AxisPlan], rows: int, pieces: int) -
     )
     behind = Apply("add", (read if over else last, integers.const(rows - 1)), INT)
     comes = _comes(end, behind, rows, over)
-    return Flow(rows, pieces, ByStep(comes, _goes(end, last, rows), again))
+    return Flow(rows, pieces, ByStep(comes, _goes(end, last, rows), again, own))
 
 
 def _turns(launch: Launch, found: Iterable[Window], rows: int) -> tuple[Turn, ...]:
