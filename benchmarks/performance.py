@@ -54,11 +54,9 @@ WHY: Mapping[str, str] = {
     "flash": "tiles on the diagonal are computed whole",
     "rows": "cross_entropy on v5p: its work takes longer than its copies",
     "jagged rows": (
-        "softmax of short groups: one group after another, of which each step waits for its own "
-        "maximum; four side by side in one step, by hand and with nothing between them, take "
-        "180 us on v6e in windows of 48 rows, and 132 in windows of 32, which not all groups fit; "
-        "with loops over windows, which all fit, 262. On v5p layer norm and conversions run on one "
-        "of the two cores, and the limit counts both"
+        "softmax of groups: a step waits for the maximum of a group before its sum, and up to 16 "
+        "short groups side by side in a step hide only a part of it where arrays move quickly. On "
+        "v5p layer norm and conversions run on one of the two cores, and the limit counts both"
     ),
 }
 TABLE = """

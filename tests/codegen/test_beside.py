@@ -158,6 +158,17 @@ def gathered(x, offsets, picked):
     return y
 
 
+def chosen(x, offsets):
+    """Flags of which a tile has all: they are read as a whole, and no part of them."""
+    y = hl.empty([offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        total = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(offsets[g], offsets[g + 1], block_size=x.shape[0]):
+            total = total + x[tm, :].sum(0)
+        y[g, :] = total
+    return y
+
+
 def carried(x, offsets):
     """Every group goes on with what the one before made."""
     y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
@@ -169,11 +180,11 @@ def carried(x, offsets):
     return y
 
 
-@pytest.mark.parametrize("body", [gathered, carried])
+@pytest.mark.parametrize("body", [gathered, chosen, carried])
 def test_what_has_one_iteration_a_step(body):
     x, cuts = given(LAYOUTS[0])
     more = (np.arange(ROWS, dtype=np.int32),) if body is gathered else ()
-    config = tile.Config({"tm": 8}, loop_type="fori_loop")
+    config = tile.Config({} if body is chosen else {"tm": 8}, loop_type="fori_loop")
     plan = tile.kernel(body).lower(x, cuts, *more, config=config).plan
     assert all(alone(launch, plan.target) is None for launch in plan.launches)
 

@@ -134,7 +134,9 @@ def _plain(launch: Launch, loop: Inner, dim: str) -> bool:
     parts = [e for end in (axis.begin, axis.end) for e in ir.walk(end)]
     here = ir.GridIndex(dim)
     known = all(isinstance(e, ir.Const | ir.Apply | ir.Load) or e == here for e in parts)
-    return known and axis.ragged and axis.block is not None and not inside
+    # a tile of all positions is no part of its arrays, which are read as wholes
+    cut = axis.block is not None and axis.block < axis.positions
+    return known and axis.ragged and cut and not inside
 
 
 def _seen(launch: Launch, loops: set[str]) -> Iterator[tuple[str, int]]:

@@ -60,8 +60,6 @@ def take_rows(scope: Scope, stmt: ir.Assign, load: ir.Load) -> tuple[PStmt, ...]
     where = next(d for d, e in enumerate(entries) if isinstance(e, ir.Gather))
     far = isinstance(window.dims[where], Fetched)
     select = () if far else selects(arrays, window, load.index, load.tensor)
-    if len(load.index) == 1 and window.output:
-        raise _stored_to(load, loc)
     if len(load.type.shape) < 2 or any(isinstance(s, physical.Row) for s in select):
         raise Refused(
             Rule.FORM,
@@ -82,16 +80,6 @@ def take_rows(scope: Scope, stmt: ir.Assign, load: ir.Load) -> tuple[PStmt, ...]
     if far and tile > 1:
         value = _tiles(value, arrays.axes, arrays.target)
     return _bound(scope, stmt, value, "plain")
-
-
-def _stored_to(load: ir.Load, loc: Loc) -> Refused:
-    name = load.tensor
-    return Refused(
-        Rule.FORM,
-        f"numbers of {name} are picked, and {name} is stored to in the same loop nest",
-        loc,
-        f"give {name} a second dimension of length 1, and pick rows of it",
-    )
 
 
 def _tiles(take: TakeRows, axes: Mapping[str, AxisPlan], target: Target) -> TakeRows:
