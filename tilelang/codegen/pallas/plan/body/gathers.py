@@ -14,7 +14,6 @@ from tilelang.codegen.pallas.plan.types import Scratch
 from tilelang.codegen.pallas.plan.windows.choose import as_array, selects
 from tilelang.codegen.pallas.plan.windows.types import Fetched, WindowDim
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, whole_lanes
-from tilelang.errors import Loc
 from tilelang.ir import Type, integers
 from tilelang.ir.integers import clamped
 from tilelang.language.dtypes import itemsize, wide_of
