@@ -44,18 +44,19 @@ def shows(launch: Launch, read: physical.Read) -> bool:
     if found is None or read.turned:
         return True
     pairs = zip(found.shown, read.select, strict=True)
-    return tuple(n for p in pairs for n in _selected(*p)) == _sizes(launch, read.type)
+    return tuple(n for p in pairs for n in _selected(launch, *p)) == _sizes(launch, read.type)
 
 
-def _selected(size: int, select: physical.Select) -> tuple[int, ...]:
+def _selected(launch: Launch, size: int, select: physical.Select) -> tuple[int, ...]:
     """How long the dimension is that is left of one of `size`; of one position none is."""
     match select:
         case physical.All():
             return (size,)
         case physical.Part(start, stop):
             return (stop - start,)
-        case physical.Step(_, block):
-            return (block,)
+        case physical.Step(name, block):  # a tile near its range is no part that is counted
+            axis = launch.axis(name)
+            return (axis.size if axis.near is not None else block,)
         case physical.Row(_, together):
             return (together,) if together else ()
         case _:

@@ -81,8 +81,23 @@ def verify(plan: Plan) -> Plan:
                 _window(here.plus(seen), window)
         for section in launch.sections:
             _section(here, section)
+        _beside(here)
         _flow(here)
     return plan
+
+
+def _beside(here: Reader) -> None:
+    """Several iterations of a step know how often loops turn; theirs have tiles of their own."""
+    many = here.launch.beside
+    if many is None:
+        return
+    counted = here
+    for axis in many.ends:
+        counted = _lines(counted, axis)
+    _exprs(counted.of("how often loops turn", here.launch.loc), many.turns)
+    short = {a.name: a for a in many.short}
+    axes = tuple(short.get(a.name, a) for a in here.launch.axes)
+    _body(replace(here, launch=replace(here.launch, axes=axes)), many.body)
 
 
 def _flow(here: Reader) -> None:
