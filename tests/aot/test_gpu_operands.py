@@ -89,7 +89,7 @@ def test_defaults_of_other_shapes_compile_and_spill_nothing(sample):
 PLANTED = {
     "what a sum makes is computed where it is wanted": (memory, "_of_loads", lambda expr: True),
     "what loads make is computed elsewhere": (memory, "_of_loads", lambda expr: False),
-    "a result on its way to memory takes none": (memory._Loop, "_stored", lambda self: 0),
+    "a result on its way to memory takes none": (memory, "_stored_bytes", lambda *args: 0),
     "rows of a head are a matrix where they lie": (
         memory._Loop, "_in_registers", lambda self, load: False,
     ),

@@ -21,7 +21,7 @@ ONE = "{turns}({axis}) <= 1"
 STEP = """
 # {count} of {axis} in a step: where a tile is enough for each, none waits for another's loops
 {once} = {first}
-for {later} in range({start}, {count}):
+for {later} in range({rest}):
     {once} &= {turns}({next}) <= 1
 
 @pl.when({once})
@@ -49,10 +49,10 @@ def print_beside(
         "axis": axis, "count": str(many.count), "later": later, "once": f"{axis}_once",
         "turns": f"{axis}_turns", "short": f"{axis}_short", "each": f"each_{axis}",
         "next": own.text(many.later), "stop": own.text(many.stop),
-        "start": "1" if many.whole else "0",
+        "rest": f"1, {many.count}" if many.whole else str(many.count),
     }  # fmt: skip
     words["first"] = ONE.format(**words) if many.whole else own.text(many.there)
-    brief = _with_axes(printer, many.short)
+    brief = replace(printer.scope(), launch=printer.launch.with_axes(many.short))
     block.raw("")
     _print_turns(brief.scope(), block.inside(f"def {words['turns']}({axis}):"), many)
     for name, scope, stmts in (("short", brief, many.body), ("each", printer.scope(), body)):
@@ -61,13 +61,6 @@ def print_beside(
     block.raw("")
     for line in filled(STEP, words):
         block.raw(line)
-
-
-def _with_axes(printer: Printer, short: tuple[plan.AxisPlan, ...]) -> Printer:
-    """A printer for which loops have other tiles."""
-    own = {a.name: a for a in short}
-    axes = tuple(own.get(a.name, a) for a in printer.launch.axes)
-    return replace(printer.scope(), launch=replace(printer.launch, axes=axes))
 
 
 def _print_turns(printer: Printer, block: Block, many: plan.Beside) -> None:

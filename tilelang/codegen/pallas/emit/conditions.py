@@ -47,9 +47,8 @@ def _at_step(printer: Printer, number: Node) -> Node:
 def _at_dim(printer: Printer, name: str, end: Literal["first", "last"]) -> Node:
     """The grid dimension is at its first, or last, iteration."""
     axis = printer.launch.axis(name)
-    many, last = printer.launch.beside, (axis.tiles or 1) - 1
-    if many is not None and many.axis == name:  # the first iteration of the step
-        last -= last % many.count
+    last = (axis.tiles or 1) - 1
+    last -= last % printer.launch.together(name)  # the first iteration of the step
     wanted = axis.first + (0 if end == "first" else last)
     index = printer.names.axes[name] + ("" if axis.base is None else "_step")
     return infix("==", Atom(index), Atom(str(wanted)))

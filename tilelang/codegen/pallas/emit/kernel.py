@@ -153,8 +153,8 @@ def _print_indices(printer: Printer, block: Block, reads: Reads) -> None:
             name = names.step if axis is None else names.axes[axis.name]
             name += "" if axis is None or axis.base is None else "_step"
             start = f" + {axis.first}" if axis is not None and axis.first else ""
-            if axis is not None and launch.beside is not None and launch.beside.axis == axis.name:
-                start = f" * {launch.beside.count}"  # the first of those that the step has
+            if (count := launch.together(dim.axis)) > 1:
+                start = f" * {count}"  # the first of those that the step has
             block.raw(f"{name} = pl.program_id({position}){start}")
     for name in launch.moving:
         base, index = launch.axis(name).base, names.axes[name]

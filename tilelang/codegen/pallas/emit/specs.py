@@ -142,10 +142,7 @@ def semantics(launch: plan.Launch, pipeline: bool) -> Node:
 
 def grid(launch: plan.Launch, steps: str) -> Node:
     def extent(dim: plan.Dim) -> str:
-        many = launch.beside
-        if dim.extent is None or many is None or dim.axis != many.axis:
-            return steps if dim.extent is None else str(dim.extent)
-        return str(-(-dim.extent // many.count))
+        return steps if dim.extent is None else str(-(-dim.extent // launch.together(dim.axis)))
 
     return Group(tuple(Atom(extent(d)) for d in launch.dims))
 

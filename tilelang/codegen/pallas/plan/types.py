@@ -8,8 +8,8 @@ decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -339,6 +339,16 @@ class Launch:
 
     def window(self, ref: str) -> Window:
         return next(w for w in self.windows if w.ref == ref)
+
+    def with_axes(self, changed: Iterable[AxisPlan]) -> Launch:
+        """The launch with these in the place of the axes of their names."""
+        own = {a.name: a for a in changed}
+        return replace(self, axes=tuple(own.get(a.name, a) for a in self.axes))
+
+    def together(self, axis: str | None) -> int:
+        """How many iterations of a grid dimension one step has."""
+        many = self.beside
+        return many.count if many is not None and many.axis == axis else 1
 
     @property
     def worklist(self) -> bool:

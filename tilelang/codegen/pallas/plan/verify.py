@@ -95,9 +95,7 @@ def _beside(here: Reader) -> None:
     for axis in many.ends:
         counted = _lines(counted, axis)
     _exprs(counted.of("how often loops turn", here.launch.loc), many.turns)
-    short = {a.name: a for a in many.short}
-    axes = tuple(short.get(a.name, a) for a in here.launch.axes)
-    _body(replace(here, launch=replace(here.launch, axes=axes)), many.body)
+    _body(replace(here, launch=here.launch.with_axes(many.short)), many.body)
 
 
 def _flow(here: Reader) -> None:

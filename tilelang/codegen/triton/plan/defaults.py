@@ -25,6 +25,7 @@ from .roles import Roles, minor, products, roles, scattered, values, widest
 from .shapes import (
     FEW_ROWS,
     WIDE,
+    WIDEST,
     cut_both_ways,
     is_flat,
     is_wide,
@@ -46,9 +47,6 @@ ELEMENTS, LANES, ALONE = 4096, 512, 1024
 HELD = 8192
 REGISTERS = 255  # ptxas aims for three programs of 4 warps on sm_89, and takes 255 on sm_80
 SCATTERED = 64  # rows at most whose places are compared with each other: ELEMENTS pairs of them
-# Columns of results that stay in registers while another product runs; twice as many take half of
-# the rows and keys: 128 x 256 spilled 344 bytes on 8 warps, 64 x 256 none, 32 x 512 none.
-WIDEST = 128
 MANY = 4  # blocks of scores that are held at once, from which on registers spill by the compiler
 # Elements of a value without products, and lanes to cut it down to, one for each thread of a warp:
 # by the compiler, full rows of 32768 numbers do not spill on 16 warps; the most before was 16384.
@@ -131,22 +129,7 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
     if "batch" in role:
         return 1
     if found.fused:
-        if role == {"columns"}:
-            return 128  # of the last product alone: each tile of them computes the others again
-        parallel = problem.fact(axis.name).kind == "parallel"
-        cut = max(widest(problem.ir) // WIDEST, 1)
-        if side_by_side(problem, found, target):
-            return min(max((128 if parallel else 64) // cut, 16), 64)
-        if not narrow:  # three products of tf32 for one: what registers hold
-            return 16 if parallel or found.backward else 32
-        many = most_alive(problem.ir) >= MANY
-        if found.backward:
-            return max((32 if many and not parallel else 64) // cut, 16)
-        # where each warp multiplies, operands take registers, and rows keep warps apart
-        together = target.matrix_warps > 1
-        if parallel:
-            return rows_of(problem, axis, max((64 if many and together else 128) // cut, 16))
-        return max(64 // cut if together else 64 // max(cut, 2), 16)
+        return _fused(problem, found, axis, target)
     few = narrow and most_rows(problem, found) <= FEW_ROWS
     if role != {"summed"} and cut_both_ways(problem, found):
         return rows_of(problem, axis, 64)
@@ -161,6 +144,30 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
         several = found.count > 1 and target.matrix_warps == 1
         return (128 if narrow else 64) // (2 if several else 1)
     return rows_of(problem, axis, 128 if narrow else 64)
+
+
+def _fused(problem: Problem, found: Roles, axis: Axis, target: Target) -> int:
+    """The block of an axis of products of which one feeds another."""
+    if found.of[axis.name] == {"columns"}:
+        return 128  # of the last product alone: each tile of them computes the others again
+    parallel = problem.fact(axis.name).kind == "parallel"
+    times = max(widest(problem.ir) // WIDEST, 1)
+
+    def fewer(block: int) -> int:
+        return max(block // times, 16)
+
+    if side_by_side(problem, found, target):
+        return min(fewer(128 if parallel else 64), 64)
+    if found.itemsize > 2:  # three products of tf32 for one: what registers hold
+        return 16 if parallel or found.backward else 32
+    many = most_alive(problem.ir) >= MANY
+    if found.backward:
+        return fewer(32 if many and not parallel else 64)
+    # where each warp multiplies, operands take registers, and rows keep warps apart
+    together = target.matrix_warps > 1
+    if parallel:
+        return rows_of(problem, axis, fewer(64 if many and together else 128))
+    return fewer(64) if together else min(fewer(64), 32)
 
 
 def _addresses(problem: Problem, found: Roles, target: Target) -> int:

@@ -16,7 +16,7 @@ inside needs; and what changes the places of lanes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -33,6 +33,7 @@ from tilelang.ir import (
     KernelIR,
     Load,
     Loop,
+    Stmt,
     Store,
     TileIndex,
     TileScalar,
@@ -113,8 +114,13 @@ def launch_bytes(
     most = needed(loop)
     if not most:
         return reduction_bytes(loop, blocks, pipe.warps, made)
-    stored = (s.value for s in statements((loop,)) if isinstance(s, Store))
-    return max([most, *(value_bytes(v, blocks) for v in stored if v.type.rank > 1)])
+    return max(most, _stored_bytes(statements((loop,)), blocks))
+
+
+def _stored_bytes(body: Iterable[Stmt], blocks: Mapping[str, int]) -> int:
+    """Bytes of the largest result that is on its way to memory."""
+    stored = (s.value for s in body if isinstance(s, Store))
+    return max((value_bytes(v, blocks) for v in stored if v.type.rank > 1), default=0)
 
 
 def _is_once(ir: KernelIR, axis: str, blocks: Mapping[str, int]) -> bool:
@@ -216,12 +222,9 @@ class _Loop:
         barriers = BARRIERS if dots and self.pipe.target.columns else 0
         split = max(map(self.pipe.parts, dots), default=1)
         moved = split * moved_bytes(own_exprs(self.loop), self.blocks)
-        return sum(kept.values()) + max([passing, self._stored(), *most]) + moved + barriers
-
-    def _stored(self) -> int:
-        """What a result needs on its way to memory, while copies are on theirs."""
-        stored = (s.value for s in self.loop.body if isinstance(s, Store) and self.ahead)
-        return max((value_bytes(v, self.blocks) for v in stored if v.type.rank > 1), default=0)
+        # while copies are on their way
+        stored = _stored_bytes(self.loop.body, self.blocks) if self.ahead else 0
+        return sum(kept.values()) + max([passing, stored, *most]) + moved + barriers
 
     def _parts(self) -> tuple[tuple[int, Apply | Loop], ...]:
         """Products and loops inside in their order, each with the number of its statement."""

@@ -17,6 +17,9 @@ from tilelang.schedule.problem import Problem
 from .alignment import BOX, least_alignment
 from .roles import Roles, products, widest
 
+# Columns of results that stay in registers while another product runs; twice as many take half of
+# the rows and keys: 128 x 256 spilled 344 bytes on 8 warps, 64 x 256 none, 32 x 512 none.
+WIDEST = 128
 WIDE = (128, 256)  # rows and columns of a product at most
 # Rows of which the other operand takes all the time to read: 16 x 64 x 256 in 4 stages takes half
 # of the time of 16 x 128 x 64 in 3 (16 x 4096 x 4096).
@@ -52,7 +55,7 @@ def with_few_warps(problem: Problem, found: Roles, target: Target) -> bool:
     keys = [a for a, role in found.of.items() if "summed" in role]
     known = all(problem.axis(a).static is not None for a in keys)
     narrow = found.itemsize <= 2 and found.count == 2
-    small = widest(problem.ir) <= WIDE[0]
+    small = widest(problem.ir) <= WIDEST
     return narrow and small and bool(keys) and known and found.fused and _boxed(target)
 
 

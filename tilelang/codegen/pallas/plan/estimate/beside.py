@@ -38,14 +38,15 @@ def _each(launch: Launch, target: Target, arrays: Numbers) -> Launch:
     if near is None:
         return launch
     before = min(of_launch(one, target, arrays).seconds for one in (launch, near))
-    tried = [beside(near, count, size) for size in sizes(near) for count in _counts(near, size)]
+    counts = ((_most(near, size), size) for size in sizes(near))
+    tried = [beside(near, count, size) for count, size in counts if count]
     found = [(of_launch(one, target, arrays).seconds, n) for n, one in enumerate(tried)]
     seconds, best = min(found, default=(before, 0))
     return tried[best] if WORTH * seconds < before else launch
 
 
-def _counts(launch: Launch, size: int) -> list[int]:
-    """The most iterations whose rows are few enough registers."""
+def _most(launch: Launch, size: int) -> int:
+    """The most iterations whose rows are few enough registers; 0: not even two."""
     widest = max(math.prod(w.shown[1:]) for w in launch.windows if w.shown)
     most = min(REGISTERS * 1024 // (size * widest), launch.dims[-1].extent or 1)
-    return [n for n in COUNTS if n <= most][:1]
+    return next((n for n in COUNTS if n <= most), 0)

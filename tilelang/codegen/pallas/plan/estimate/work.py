@@ -260,21 +260,24 @@ def _applied(expr: Apply, core: Core) -> Work:
 
 def _one_lane(value: PExpr, core: Core) -> bool:
     """Whether a value has one number a row, which is repeated over the lanes."""
-    while isinstance(value, Apply) and value.op in ("broadcast", "expand_dims"):
-        value = value.args[0]
-    shape = core.shape(value.type)
+    shape = core.shape(_repeated(value).type)
     return len(shape) >= 2 and shape[-1] == 1
 
 
 def _column(arg: PExpr, core: Core) -> bool:
     """Whether an operand has one number a row, which is spread over the lanes."""
-    while isinstance(arg, Apply) and arg.op in ("broadcast", "expand_dims"):
-        arg = arg.args[0]
+    arg = _repeated(arg)
     if isinstance(arg, TileIndex | InRange) or not getattr(arg, "type", None):
         return False
-    shape = core.shape(arg.type)
-    column = len(shape) >= 2 and shape[-1] == 1 and math.prod(shape) > 1
+    column = _one_lane(arg, core) and math.prod(core.shape(arg.type)) > 1
     return column and not _in_all_lanes(arg, core)
+
+
+def _repeated(value: PExpr) -> PExpr:
+    """What a value repeats along some of its dimensions."""
+    while isinstance(value, Apply) and value.op in ("broadcast", "expand_dims"):
+        value = value.args[0]
+    return value
 
 
 def _in_all_lanes(value: PExpr, core: Core) -> bool:

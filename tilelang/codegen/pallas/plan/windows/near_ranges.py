@@ -33,7 +33,7 @@ def near_ranges(
     near = {a.name: replace(a, near=rows) for a in axes if _may(a, rows) and a.name not in named}
     moved = {a.name: near.get(a.name, a) for a in launch.axes}
     made = with_tiles(with_ranges(moved))
-    return replace(launch, axes=tuple(made[n] if n in near else a for n, a in moved.items()))
+    return launch.with_axes(made[n] for n in near)
 
 
 def _may(axis: AxisPlan, rows: int) -> bool:
