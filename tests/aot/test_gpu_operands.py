@@ -25,6 +25,7 @@ def narrow(*shapes):
 
 SCORES = (*narrow((4096, 128), (4096, 128)), OFFSETS, OFFSETS)
 ADDED = (*narrow((4096, 4096), (4096, 4096), (16, 4096, 16), (16, 16, 4096)), OFFSETS)
+WIDE_SCORES = (*(tile.spec((4096, 128), "float32"),) * 2, OFFSETS, OFFSETS)
 NORMS = narrow((8192, 2048), (2048, 2048), (2048,))
 
 
@@ -39,6 +40,9 @@ NEEDED = (
     (kernels.outer_scores, SCORES, 80, 65536),
     (kernels.outer_scores, SCORES, 90, 98304),
     (kernels.outer_scores, SCORES, 100, 81936),
+    (kernels.outer_scores, WIDE_SCORES, 80, 106496),
+    (kernels.outer_scores, WIDE_SCORES, 89, 73728),
+    (kernels.outer_scores, WIDE_SCORES, 90, 106496),
     (kernels.latent_attention, latent(128), 90, 73784),
     (kernels.latent_attention, latent(256), 80, 65536),
     (kernels.latent_attention, latent(256), 90, 61496),
@@ -53,7 +57,7 @@ NEEDED = (
 
 def word(sample):
     kernel, args, arch, _ = sample
-    return f"{kernel.__name__}-{args[0].shape[-1]}-sm{arch}"
+    return f"{kernel.__name__}-{args[0].dtype}-{args[0].shape[-1]}-sm{arch}"
 
 
 def lowered(kernel, args, arch):

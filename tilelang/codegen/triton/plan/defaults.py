@@ -132,7 +132,7 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
         return _fused(problem, found, axis, target)
     few = narrow and most_rows(problem, found) <= FEW_ROWS
     if role != {"summed"} and cut_both_ways(problem, found):
-        return rows_of(problem, axis, 64)
+        return rows_of(problem, axis, 64 if narrow or role == {"columns"} else 32)
     if role == {"summed"}:
         return (256 if few else 64) // _addresses(problem, found, target) if narrow else 32
     if role == {"columns"} and few:
@@ -247,7 +247,8 @@ def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[
     )
     given = bool(config.blocks) or config.block_sizes is not None
     tight = found.fused and not target.columns
-    room = target.shared * 2 // 3 if tight else target.shared if given or found.fused else None
+    held = given or found.fused or cut_both_ways(problem, found)  # shorter blocks would spill
+    room = target.shared * 2 // 3 if tight else target.shared if held else None
     while config.stages is None and width.stages > 1 and room is not None:
         # attention has few registers to spare: addresses of large blocks in flight take the last
         if _needed(problem, blocks, width, target) <= room:
