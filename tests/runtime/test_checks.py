@@ -70,13 +70,17 @@ def starts_and_ends():
     return copies(load("starts", g), load("ends", g))
 
 
-def message(ir, **arrays):
+def refused(ir, **arrays):
     check = compile_checks(ir)
     assert check is not None
     with pytest.raises(RaggedValueError) as caught:
         check.run({name: arrays[name] for name in check.reads})
     assert caught.value.loc is not None
-    return caught.value.what
+    return caught.value
+
+
+def message(ir, **arrays):
+    return refused(ir, **arrays).what
 
 
 def passes(ir, **arrays):
@@ -160,6 +164,23 @@ def test_a_range_of_two_tensors_that_ends_before_it_begins():
         "ends[2] = 5 is less than starts[2] = 9: "
         "ranges [starts[g], ends[g]) must not end before they begin"
     )
+
+
+def test_what_to_write_where_a_range_or_an_index_means_none():
+    said = refused(starts_and_ends(), starts=ints(0, 9, 9, 9), ends=ints(9, 9, 5, 9)).hint
+    assert said == "where such a range means none, end it at hl.maximum(starts[g], ends[g])"
+    idx = np.zeros(64, np.int32)
+    idx[3] = -1
+    assert refused(gathered(*OFFSETS), offsets=ints(0, 5, 9), idx=idx).hint == (
+        "where it means none, leave it out by a mask of idx[t] >= 0: "
+        "hl.load(..., mask=..., other=0), hl.store(..., mask=...)"
+    )
+    said = refused(permuted(), perm=ints(3, -1, 0, 1)).hint
+    assert said == "where it means none, write it in an `if`: if perm[g] >= 0: ..."
+    # one that is too large, and offsets that fall, mean nothing: they are mistakes
+    assert not refused(permuted(), perm=ints(3, 256, 0, 1)).hint
+    idx[3] = 256
+    assert not refused(gathered(*OFFSETS), offsets=ints(0, 5, 4), idx=idx).hint
 
 
 def test_lengths_from_zero():

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..analysis.facts import Facts
 from ..errors import RaggedValueError
-from ..ir import Apply, Const, Expr, KernelIR, definitions, inlined, loads
+from ..ir import Apply, Const, Expr, KernelIR, definitions, inlined
 from .phrase import phrase, settled
 from .points import domain, reads
 from .pointwise import Arrays, KnownAhead, term, written_out
@@ -29,6 +29,7 @@ from .rules import (
     index_rules,
     numbered,
     range_rules,
+    tensors_of,
 )
 from .sorted_ranges import Sorted, order_of, sorted_ranges
 
@@ -228,9 +229,9 @@ def _error(rule: Rule, say: Say, every: _Place, found: Sequence[np.ndarray]) -> 
     first = int(np.argmax(wrong))
     point = {axis: int(v[first]) for axis, v in every.ahead.points.items()}
     here = replace(every, ahead=replace(every.ahead, points=point))
-    numbers = (int(v[first]) for v in values)
+    numbers = tuple(int(v[first]) for v in values)
     what = say(rule.map(partial(settled, number=here.number)), here, *numbers)
-    hint = rule.hint if isinstance(rule, RangeRule) else ""
+    hint = rule.hint(*numbers, say=partial(phrase, ir=every.ahead.ir))
     return RaggedValueError(what, rule.loc, hint)
 
 
@@ -262,7 +263,7 @@ def _decreasing(rule: RangeRule, here: _Place, low: int, high: int) -> str:
     if isinstance(rule.end, Const):
         return f"{begin} is past the end of its range, {high}"
     ranges = f"[{phrase(rule.begin, here.ahead.ir)}, {phrase(rule.end, here.ahead.ir)})"
-    same = _tensors(rule.begin) == _tensors(rule.end)
+    same = tensors_of(rule.begin) == tensors_of(rule.end)
     must = "must not decrease" if same else "must not end before they begin"
     return f"{end} is less than {begin}: ranges {ranges} {must}"
 
@@ -272,7 +273,7 @@ def _past(rule: RangeRule, here: _Place, low: int, high: int) -> str:
 
 
 def _too_long(rule: RangeRule, here: _Place, low: int, high: int) -> str:
-    tensors = sorted(_tensors(rule.begin) | _tensors(rule.end))
+    tensors = sorted(tensors_of(rule.begin) | tensors_of(rule.end))
     unit = "positions" if rule.limit is None else rule.limit.unit
     group = tuple(here.ahead.points.values())
     if group and tensors:
@@ -280,7 +281,3 @@ def _too_long(rule: RangeRule, here: _Place, low: int, high: int) -> str:
     else:
         which = f"the range [{here(rule.begin)}, {here(rule.end)})"
     return f"{which} holds {high - low} {unit}, more than max_extent = {rule.most}"
-
-
-def _tensors(expr: Expr) -> set[str]:
-    return {load.tensor for load in loads(expr)}

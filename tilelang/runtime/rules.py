@@ -52,6 +52,8 @@ from .points import (
     tested,
 )
 
+MASKS = "hl.load(..., mask=..., other=0), hl.store(..., mask=...)"
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -97,10 +99,19 @@ class RangeRule:
     def exprs(self) -> tuple[Expr, ...]:
         return self.begin, self.end
 
-    @property
-    def hint(self) -> str:
-        masks = "hl.load(..., mask=..., other=0), hl.store(..., mask=...)"
-        return f"leave out what lies outside by a mask: {masks}" if self.moved else ""
+    def hint(self, low: int, high: int, say: Callable[[Expr], str]) -> str:
+        """What to write where such a range is meant."""
+        if self.moved:
+            return f"leave out what lies outside by a mask: {MASKS}"
+        if (
+            not self.strict
+            or low < 0
+            or high >= low
+            or tensors_of(self.begin) == tensors_of(self.end)
+        ):
+            return ""
+        begin, end = say(self.begin), say(self.end)
+        return f"where such a range means none, end it at hl.maximum({begin}, {end})"
 
     def map(self, fn: Callable[[Expr], Expr]) -> RangeRule:
         return replace(self, begin=fn(self.begin), end=fn(self.end))
@@ -118,6 +129,15 @@ class IndexRule:
     @property
     def exprs(self) -> tuple[Expr, ...]:
         return (self.value,)
+
+    def hint(self, value: int, say: Callable[[Expr], str]) -> str:
+        """What to write where no row is meant: a negative number often says so."""
+        if value >= 0:
+            return ""
+        kept = f"{say(self.value)} >= 0"
+        if self.value.type.rank:
+            return f"where it means none, leave it out by a mask of {kept}: {MASKS}"
+        return f"where it means none, write it in an `if`: if {kept}: ..."
 
     def map(self, fn: Callable[[Expr], Expr]) -> IndexRule:
         return replace(self, value=fn(self.value))
@@ -150,6 +170,11 @@ class CheckedReference:
         tensor = ir.tensor(self.tensor)
         shape, order = tensor.shape, ir.tensors.index(tensor)
         return Limit(tensor.name, dim, len(shape), shape[dim], order, self.loc)
+
+
+def tensors_of(expr: Expr) -> set[str]:
+    """Names of the tensors that an expression reads."""
+    return {load.tensor for load in loads(expr)}
 
 
 def _tightest(limits: Iterable[Limit]) -> Limit | None:
