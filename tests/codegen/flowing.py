@@ -44,4 +44,15 @@ def noticed(
     wanted = kernel(*given, config=at_once)
     text = planted.plant(lowered.source.text)
     calls = [trial.runnable(lowered, text, strict(when)) for when in ("on_wait", "eager")]
-    return not all(np.array_equal(np.asarray(call(*given)), wanted) for call in calls)
+    return any(_shows(call, given, wanted) for call in calls)
+
+
+def _shows(call: Any, given: Any, wanted: np.ndarray) -> bool:
+    """Whether a text is caught: the newest JAX raises a race, others give what memory held."""
+    try:
+        return not np.array_equal(np.asarray(call(*given)), wanted)
+    except Exception as error:
+        if "RACE DETECTED" not in str(error):
+            raise
+        pltpu.reset_tpu_interpret_mode_state()
+        return True
