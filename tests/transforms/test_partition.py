@@ -408,8 +408,10 @@ def test_numbers_are_those_of_the_whole(case):
     kernel, sizes, axis, kind, added = NUMBERS[case]
     rng = np.random.default_rng(0)
     for offsets in HOSTILE:
-        given = {n: rng.standard_normal(size).astype(np.float32) for n, size in sizes.items()}
-        given |= {"offsets": np.int32(offsets)} if "offsets" in sizes else {}
+        given: dict[str, np.ndarray] = {
+            name: rng.standard_normal(size).astype(np.float32) for name, size in sizes.items()
+        }
+        given |= {"offsets": np.array(offsets, np.int32)} if "offsets" in sizes else {}
         ir = parsed(kernel, *((a.shape, str(a.dtype)) for a in given.values()))
         factor = next(f for f in factors(ir, analyze(ir)) if axis in f.axes)
         assert (factor.kind, factor.added, factor.counted) == (kind, added, True)
