@@ -10,7 +10,7 @@ from tilelang.analysis import analyze
 from tilelang.errors import TileError
 from tilelang.ir import KernelIR
 from tilelang.reference import evaluate
-from tilelang.transforms.local import local, wholes
+from tilelang.transforms.local import local, more
 from tilelang.transforms.partition import Factor, factors
 
 Arrays = Mapping[str, np.ndarray]
@@ -45,14 +45,15 @@ def _device(
     ir: KernelIR, factor: Factor, count: int, part: int, arrays: Arrays
 ) -> dict[str, np.ndarray]:
     """The results of one of `count` devices."""
-    own, given = factor.size // count, {}
+    own, also = factor.size // count, more(ir, [factor])
+    given: dict[str, np.ndarray] = {name: np.array([part * own], np.int32) for name in also.firsts}
     for name, array in arrays.items():
         for dim in range(array.ndim):
             if (name, dim) in factor.dims:
                 array = np.split(array, count, dim)[part]
             if (name, dim) in factor.edges:
                 array = array.take(np.arange(own + 1) + part * own, dim)
-        for twin in (t for t, of in wholes(ir, [factor]).items() if of == name):
+        for twin in (t for t, of in also.wholes.items() if of == name):
             given[twin] = array
         if name in factor.clipped:
             array = np.clip(array - part * own, 0, own)

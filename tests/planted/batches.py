@@ -24,7 +24,7 @@ from tilelang.runtime import (
     torch_batching,
 )
 from tilelang.runtime.lowering import proved
-from tilelang.transforms import batch, local, multiples, partition
+from tilelang.transforms import batch, local, multiples, partition, positions
 
 _prepare, _rows = jax_programs.prepare, buckets.ragged_rows
 _rule_of, _sharded = auto_axes.rule_of, sharding._sharded
@@ -92,6 +92,14 @@ def _counted() -> None:
         assert list(test_partition.parts_of(case)) == []
 
 
+def _unclipped(factor, ragged, known):
+    return factor
+
+
+def _number(case):
+    return lambda: test_partition.test_numbers_are_those_of_the_whole(case)
+
+
 def _obstacle(case):
     return lambda: test_partition.test_obstacles(case)
 
@@ -152,7 +160,7 @@ MUTATIONS = (
         test_batching.test_torch_does_not_batch_stores,
     ),
     Mutation(
-        "offsets are not clipped", partition, "_clipped", lambda *args: frozenset(),
+        "offsets are not clipped", partition, "_with_ranges", _unclipped,
         _parts("grouped_gemm"),
     ),
     Mutation(
@@ -160,8 +168,8 @@ MUTATIONS = (
         lambda factor, known: True, test_partition.test_the_factors_of_a_grouped_product,
     ),
     Mutation(
-        "offsets are read as numbers and clipped", local, "_with_wholes",
-        lambda made, twins: made, _counted,
+        "offsets are read as numbers and clipped", local, "_numbers",
+        lambda ir, split: iter(()), _counted,
     ),
     Mutation(
         "parts are divided by nothing", multiples, "_is_finite", lambda factor: True,
@@ -187,16 +195,36 @@ MUTATIONS = (
         _obstacle("a whole row"),
     ),
     Mutation(
-        "positions are those of a device", partition, "_numbers", lambda expr: iter(()),
-        _obstacle("positions"),
+        "positions are those of a device", positions, "plus", lambda expr, number: expr,
+        _number("positions"),
+    ),
+    Mutation(
+        "computed bounds are those of a device", local._OwnRange, "limit",
+        lambda self, bound, op, most: bound, _number("a range that is computed"),
+    ),
+    Mutation(
+        "masks are those of a device", partition, "numbers", lambda expr: iter(()),
+        _number("a window"),
+    ),
+    Mutation(
+        "tiles have a device's numbers", partition, "BEGINS", ("begin", "end", "id"),
+        _obstacle("numbers of tiles"),
+    ),
+    Mutation(
+        "what two devices store is added up", partition, "_once", lambda added, known: None,
+        _obstacle("places that meet"),
+    ),
+    Mutation(
+        "pairs of positions are those of a device", partition, "_beside", lambda *args: None,
+        _obstacle("pairs of positions"),
     ),
     Mutation(
         "results of groups are not added up", partition, "_written_by_all",
         lambda *args: frozenset(), _parts("grouped_gemm"),
     ),
     Mutation(
-        "rows of all devices are summed on each", partition, "_clipped",
-        lambda *args: frozenset(), _gradient_parts("grouped_gemm"),
+        "rows of all devices are summed on each", partition, "_with_ranges",
+        _unclipped, _gradient_parts("grouped_gemm"),
     ),
     Mutation(
         "what comes last is split", sharding, "_sharded",
@@ -237,7 +265,7 @@ MUTATIONS = (
         test_partition.test_several_shares_stay_together,
     ),
     Mutation(
-        "g + 1 is a position of its own", partition, "_next", lambda entry: None,
+        "g + 1 is a position of its own", partition, "following", lambda entry: None,
         test_partition.test_the_factors_of_a_grouped_product,
     ),
 )  # fmt: skip

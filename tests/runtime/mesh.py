@@ -33,7 +33,9 @@ import tilelang as tile
 from examples.dense.matmul import matmul
 from examples.jagged.grouped_gemm import grouped_gemm
 from examples.jagged.grouped_query_attention import grouped_query_attention
+from examples.jagged.jagged_dense_add import jagged_dense_add
 from examples.jagged.jagged_mean import jagged_mean
+from examples.jagged.jagged_softmax import jagged_softmax
 from examples.jagged.jagged_sum import jagged_sum
 from examples.jagged.varlen_attention import varlen_attention
 
@@ -58,6 +60,10 @@ X, W = normal(100, 32), normal(4, 32, 32)
 GEMM = (X, W, OFFSETS)
 HEADS = tuple(normal(2, 4, 64, 32) for _ in range(3))
 SHARED = (normal(8, 96, 32), normal(4, 96, 32), normal(4, 96, 32), OFFSETS)
+# Groups without rows, groups on several devices, and a device without rows.
+HOSTILE = np.array([0, 0, 37, 37, 37, 60, 61, 61], np.int32)
+BOXES = (X, normal(7, 20, 32), HOSTILE)
+SEQUENCES = (normal(96, 4, 32), normal(96, 2, 32), normal(96, 2, 32), HOSTILE)
 VARLEN = (normal(96, 8, 32), normal(96, 2, 32), normal(96, 2, 32), OFFSETS)
 ONE, TWO = {"d": 4}, {"a": 2, "b": 2}
 
@@ -74,6 +80,19 @@ def gradients_of_heads(q, k, v, offsets):
         return (grouped_query_attention(q, k, v, offsets) ** 2).sum()
 
     return jax.grad(loss, (0, 1, 2))(q, k, v)
+
+
+def gradients_of_sequences(q, k, v, offsets):
+    """Of rows of queries, and of whole keys and values."""
+
+    def loss(q, k, v):
+        return (varlen_attention(q, k, v, offsets) ** 2).sum()
+
+    return jax.grad(loss, (0, 1, 2))(q, k, v)
+
+
+def gradients_of_boxes(x, dense, offsets):
+    return jax.grad(lambda x, d: (jagged_dense_add(x, d, offsets) ** 2).sum(), (0, 1))(x, dense)
 
 
 # name -> kernel, arguments, mesh, how each is sharded
@@ -98,6 +117,12 @@ CASES = {
     "heads that share keys": (grouped_query_attention, SHARED, ONE, (P("d"), P("d"), P("d"), P())),
     "keys that heads share": (varlen_attention, VARLEN, TWO, (P(), P(None, "a"), P(), P())),
     "heads of one key": (varlen_attention, VARLEN, ONE, (P(None, "d"), P(), P(), P())),
+    "queries of sequences": (varlen_attention, SEQUENCES, ONE, (P("d"), P(), P(), P())),
+    "keys of sequences": (varlen_attention, SEQUENCES, ONE, (P(), P("d"), P(), P())),
+    "rows of boxes": (jagged_dense_add, BOXES, ONE, (P("d"), P(), P())),
+    "rows of groups": (jagged_softmax, (X, OFFSETS), ONE, (P("d"), P())),
+    "gradients of sequences": (gradients_of_sequences, SEQUENCES, ONE, (P("d"), P(), P(), P())),
+    "gradients of boxes": (gradients_of_boxes, BOXES, ONE, (P("d"), P(), P())),
     "a sum of rows": (jagged_sum, (X, OFFSETS), ONE, (P("d"), P())),
     "a mean of rows": (jagged_mean, (X, OFFSETS), ONE, (P("d"), P())),
     "keys": (flash_attention, HEADS, ONE, (P(), P(None, None, "d"), P())),

@@ -38,6 +38,13 @@ RIGHT = {
     "dense": (ADDED, "P('a', None)"),
     "batches": ({}, "P('d', None, None)"),
     "nothing": ({}, "P(None, None)"),
+    "queries of sequences": ({}, "P('d', None, None)"),
+    "rows of boxes": ({}, "P('d', None)"),
+    "gradients of sequences": (
+        ADDED,
+        "P('d', None, None), P(None, None, None), P(None, None, None)",
+    ),
+    "gradients of boxes": (ADDED, "P('d', None), P(None, None, None)"),
     "a sum of rows": (ADDED, "P(None, None)"),
     "a mean of rows": (ADDED, "P(None, None)"),
     "gradients of rows": (ADDED, "P('d', None), P(None, None, None)"),
@@ -52,8 +59,26 @@ REFUSED = {
         '  File "examples/dense/flash_attention.py", line 40\n'
         "    for tk in hl.tile(0, tq.end if causal else S, max_extent=S):\n"
         f"    {'^' * 59}\n"
-        "  hint: replicate it, jax.sharding.reshard(k, PartitionSpec()), or call the kernel inside "
-        "jax.shard_map, which gives it one shard at a time"
+        "  hint: replicate it, jax.sharding.reshard(k, PartitionSpec()), shard dimension 0 or 1 "
+        "instead, or call the kernel inside jax.shard_map, which gives it one shard at a time"
+    ),
+    "rows of groups": (
+        "dimension 0 of x is sharded over mesh axis 'd', which kernel jagged_softmax cannot be "
+        "split over: tm is ordered: carries total, m\n"
+        '  File "examples/jagged/jagged_softmax.py", line 44\n'
+        "    for tm in hl.tile(begin, end):\n"
+        f"    {'^' * 29}\n"
+        "  hint: replicate it, jax.sharding.reshard(x, PartitionSpec()), shard dimension 1 "
+        "instead, or call the kernel inside jax.shard_map, which gives it one shard at a time"
+    ),
+    "keys of sequences": (
+        "dimension 0 of k is sharded over mesh axis 'd', which kernel varlen_attention cannot be "
+        "split over: tk is ordered: carries total, acc, m\n"
+        '  File "examples/jagged/varlen_attention.py", line 57\n'
+        "    for tk in hl.tile(begin, last, max_extent=longest):\n"
+        f"    {'^' * 50}\n"
+        "  hint: replicate it, jax.sharding.reshard(k, PartitionSpec()), shard dimension 1 "
+        "instead, or call the kernel inside jax.shard_map, which gives it one shard at a time"
     ),
     "offsets": (
         "dimension 0 of offsets is sharded over mesh axis 'd', which kernel grouped_gemm cannot be "
@@ -126,7 +151,7 @@ def agrees(found: dict[str, dict], other: dict | None = None) -> None:
 
 def test_some_ways_to_shard():
     some = "rows and groups", "a mean of rows", "elements of a batch", "gradients of rows"
-    some += ("heads that share keys",)
+    some += "heads that share keys", "queries of sequences", "rows of boxes", "gradients of boxes"
     agrees(lines(*some, *REFUSED))
 
 
@@ -160,6 +185,10 @@ COMPILED = {
     "gradients of rows": 3,
     "gradients of columns": 3,
     "gradients of groups": 3,
+    "queries of sequences": 1,
+    "rows of boxes": 1,
+    "gradients of sequences": 4,
+    "gradients of boxes": 3,
 }
 # The last one is a mesh of 16 chips of four hosts.
 TOPOLOGIES = [

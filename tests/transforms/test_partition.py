@@ -165,6 +165,80 @@ def counted_pairs(q, k):
     return y
 
 
+def numbers_of_tiles(x, scale):
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for tm in hl.tile(x.shape[0], block_size=128):
+        y[tm] = x[tm] * scale[tm.id]
+    return y
+
+
+def places_that_meet(x):
+    y = hl.zeros([x.shape[0] + 2], dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        y[t.index + 2] = x[t]
+    for t in hl.tile(x.shape[0]):
+        y[t.index + 1] = x[t] * 2
+    return y
+
+
+def pairs(x):
+    y = hl.empty([x.shape[0], x.shape[0]], dtype=x.dtype)
+    for i, j in hl.tile([x.shape[0], x.shape[0]]):
+        y[i, j] = x[i][:, None] * x[j][None, :]
+    return y
+
+
+def sums_of_pairs(x):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for i in hl.grid(x.shape[0]):
+        for j in hl.grid(x.shape[0]):
+            hl.atomic_add(y, [i], x[i] * x[j])
+    return y
+
+
+def window(q, k, offsets):
+    """Queries see the two keys before them and one behind."""
+    y = hl.zeros(q.shape, dtype=q.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        begin, end = offsets[g], offsets[g + 1]
+        for i in hl.tile(begin, end):
+            acc = hl.zeros([i], dtype=hl.float32)
+            for j in hl.tile(max(begin, i.begin - 2), min(end, i.end + 1)):
+                far = j.index[None, :] - i.index[:, None]
+                near = (far >= -2) & (far <= 1)
+                acc = acc + hl.where(near, q[i][:, None] * k[j][None, :], 0.0).sum(1)
+            y[i] = acc
+    return y
+
+
+def first_rows(x, offsets):
+    """Two rows of each group, but for the first, which its second half may not have."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        begin = offsets[g] + 1
+        for i in hl.tile(begin, min(offsets[g + 1], begin + 2)):
+            y[i] = x[i] * (i.index - begin + 1)
+    return y
+
+
+def added_from(x, b, offsets):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        begin = offsets[g]
+        for i in hl.tile(begin, offsets[g + 1]):
+            y[i] = x[i] + b[i - begin]
+    return y
+
+
+def padded(x, offsets):
+    y = hl.zeros([offsets.shape[0] - 1, 9], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        begin = offsets[g]
+        for i in hl.tile(begin, offsets[g + 1]):
+            y[g, i.index - begin] = x[i]
+    return y
+
+
 def in_threes_and_pairs(q, k, v):
     y = hl.zeros(q.shape, dtype=hl.float32)
     for h in hl.grid(q.shape[0]):
@@ -178,10 +252,22 @@ OBSTACLES = {
     "a whole row": (
         whole_rows, (((8, 4), F),), {"tn": "max brings elements along tn together"},
     ),
-    "positions": (numbered, (((8,), F),), {"tm": "positions of tm are computed with"}),
-    "a shift": (shifted, (((8,), F),), {"tm": "positions of tm are computed with"}),
-    "positions of a pair": (
-        counted_pairs, (((8, 5), F), ((4, 5), F)), {"h": "positions of h are computed with"},
+    "a shift": (shifted, (((8,), F),), {"tm": "tm does not run over the whole dimension"}),
+    "numbers of tiles": (
+        numbers_of_tiles, (((256,), F), ((2,), F)), {
+            "tm": "tiles of tm are numbered, and cut anew in parts",
+        },
+    ),
+    "places that meet": (
+        places_that_meet, (((8,), F),), {
+            "t+t_1": "it was not proved that elements of y are stored once",
+        },
+    ),
+    "pairs of positions": (
+        pairs, (((8,), F),), {"i+j": "i and j bring every position of it to every other"},
+    ),
+    "sums of pairs": (
+        sums_of_pairs, (((8,), F),), {"i+j": "i and j bring every position of it to every other"},
     ),
     "uneven shares": (
         unevenly_shared, (((8, 5), F), ((4, 5), F)), {
@@ -300,6 +386,37 @@ def test_what_heads_add_to_one_place_stays_on_one_device():
                 assert heads.kind == "parallel" and heads.splits(6)
                 ordered |= {facts.axis(axis).kind for axis in heads.axes}
     assert "ordered" in ordered
+
+
+NUMBERS = {
+    "positions": (numbered, {"x": 8}, "tm", "parallel", ()),
+    "positions of a pair": (counted_pairs, {"q": (8, 5), "k": (4, 5)}, "h", "parallel", ()),
+    "a window": (window, {"q": 8, "k": 8, "offsets": 0}, "i", "rows", ()),
+    "a window of keys": (
+        window, {"q": 8, "k": 8, "offsets": 0}, "j", "sum", (("y", "float32"),),
+    ),
+    "a range that is computed": (first_rows, {"x": 8, "offsets": 0}, "i", "rows", ()),
+    "a moved tile": (added_from, {"x": 8, "b": 8, "offsets": 0}, "i", "rows", ()),
+    "places of a box": (padded, {"x": 8, "offsets": 0}, "i", "rows", (("y", F),)),
+}  # fmt: skip
+HOSTILE = ([0, 3, 3, 8, 8], [0, 0, 0, 0, 0], [8, 8, 8, 8, 8], [1, 1, 2, 3, 4], [2, 2, 8, 8, 8])
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+def test_numbers_are_those_of_the_whole(case):
+    """Groups without rows, groups on several devices, devices without rows."""
+    kernel, sizes, axis, kind, added = NUMBERS[case]
+    rng = np.random.default_rng(0)
+    for offsets in HOSTILE:
+        given: dict[str, np.ndarray] = {
+            name: rng.standard_normal(size).astype(np.float32) for name, size in sizes.items()
+        }
+        given |= {"offsets": np.array(offsets, np.int32)} if "offsets" in sizes else {}
+        ir = parsed(kernel, *((a.shape, str(a.dtype)) for a in given.values()))
+        factor = next(f for f in factors(ir, analyze(ir)) if axis in f.axes)
+        assert (factor.kind, factor.added, factor.counted) == (kind, added, True)
+        verify(local(ir, {factor: 4}))
+        assert list(divided(ir, given)) == []
 
 
 @pytest.mark.parametrize("name", ["grouped_query_attention", "varlen_attention", "paged_attention"])

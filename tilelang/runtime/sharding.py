@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec
 from ..analysis.facts import Facts
 from ..errors import CallError, Loc
 from ..ir import KernelIR
-from ..transforms.local import local, wholes
+from ..transforms.local import local, more
 from ..transforms.partition import Factor, factors
 
 Names = tuple[str, ...]  # mesh axes
@@ -53,6 +53,12 @@ class Split:
                 array = jnp.clip(jnp.clip(array, 0, factor.size) - part * own, 0, own)
         return array
 
+    def first(self, factor: Factor) -> Any:
+        """Where the part of this device begins."""
+        names = dict(self.axes)[factor]
+        own = factor.size // self._count(names)
+        return jnp.asarray(jax.lax.axis_index(names) * own, jnp.int32)[None]
+
     def result(self, name: str, array: Any) -> Any:
         """A result of all devices, of that of one."""
         added = {n for f, names in self.axes if name in dict(f.added) for n in names}
@@ -67,12 +73,13 @@ class Split:
         run: Callable[[Sequence[Any]], Sequence[Any]],
     ) -> Callable[..., tuple[Any, ...]]:
         """What each device does with its shards, by the kernel of one device."""
-        more = wholes(self.ir, [factor for factor, _ in self.axes]).values()
+        also = more(self.ir, [factor for factor, _ in self.axes])
 
         def body(*arrays: Any) -> tuple[Any, ...]:
             known = dict(zip(operands, arrays, strict=True))
             given = [self.given(name, a) for name, a in known.items()]
-            given += [self.given(t, known[t], whole=True) for t in more]
+            given += [self.given(t, known[t], whole=True) for t in also.wholes.values()]
+            given += [self.first(factor) for factor in also.firsts.values()]
             return tuple(self.result(n, r) for n, r in zip(results, run(given), strict=True))
 
         return body
@@ -117,9 +124,10 @@ def settled(
     """
     every, chosen = factors(ir, facts), dict[Factor, Names]()
     asked = [(_factor(ir, every, at, names, AUTO), names) for at, names in _sharded(given)]
-    whole = {"parallel", "rows"}  # nothing is added up because a result is sharded
+    # nothing is added up because a result is sharded
+    whole = [f for f in every if f.kind in ("parallel", "rows") and not f.added]
     for place, names in _sharded(made):
-        found = next((f for f in every if place in f.dims and f.kind in whole), None)
+        found = next((f for f in whole if place in f.dims), None)
         asked += [] if found is None else [(found, names)]
     for factor, names in asked:
         taken = {name for other in chosen.values() for name in other}
@@ -148,10 +156,17 @@ def _factor(
         why = "no loop of the kernel runs along it alone"
         raise _refused(ir, place, names, why, ir.tensor(place[0]).loc, how)
     if found.kind is None:
-        raise _refused(ir, place, names, found.why, found.loc, how)
+        instead = _others(every, place[0])
+        raise _refused(ir, place, names, found.why, found.loc, how, instead)
     if place in found.edges:
         raise _refused(ir, place, names, "offsets are needed as a whole", found.loc, how)
     return found
+
+
+def _others(every: Sequence[Factor], tensor: str) -> str:
+    """What to say of the dimensions of a tensor that can be split."""
+    dims = sorted({dim for f in every if f.kind for name, dim in f.dims if name == tensor})
+    return f"shard dimension {' or '.join(map(str, dims))} instead, " if dims else ""
 
 
 def _uneven(factor: Factor) -> str:
@@ -182,13 +197,14 @@ def _refused(
     why: str,
     loc: Loc | None,
     how: str = EXPLICIT,
+    instead: str = "",
 ) -> CallError:
     tensor, dim = place
     return CallError(
         f"dimension {dim} of {tensor} is sharded over mesh axis {_listed(names)}, which kernel "
         f"{ir.name} cannot be split over: {why}",
         loc,
-        hint=f"replicate it, {how}({tensor}, PartitionSpec()), or call the kernel "
+        hint=f"replicate it, {how}({tensor}, PartitionSpec()), {instead}or call the kernel "
         "inside jax.shard_map, which gives it one shard at a time",
     )
 

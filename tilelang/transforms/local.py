@@ -5,11 +5,13 @@ Numbers that the author's host code computed from sizes stay those of the whole.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
+from ..errors import Loc
 from ..ir import (
+    Apply,
+    At,
     Axis,
     Body,
     Const,
@@ -26,9 +28,10 @@ from ..ir import (
     map_body,
 )
 from ..ir import definitions as assigned
-from ..ir.traversal import loads, map_range, rewrite_body
+from ..ir.traversal import loads, map_range
 from .multiples import uncast
 from .partition import INT, Factor
+from .positions import limits, of_whole
 
 
 def local(ir: KernelIR, split: Mapping[Factor, int]) -> KernelIR:
@@ -45,53 +48,117 @@ def local(ir: KernelIR, split: Mapping[Factor, int]) -> KernelIR:
             for place, size in places
         )
 
-    values = assigned(ir.body)
+    values, given = assigned(ir.body), more(ir, split)
+    visit, numbered = of_whole(
+        {axis: _number(name) for name, f in given.firsts.items() for axis in f.axes},
+        {source: twin for twin, source in given.wholes.items()},
+    )
 
     def partial_sums(stmt: Stmt) -> Body:
-        if not isinstance(stmt, Store) or stmt.tensor not in sums:
-            return (stmt,)
-        return (replace(stmt, value=uncast(inlined(stmt.value, values))),)
+        if isinstance(stmt, Store) and stmt.tensor in sums and stmt.combine is None:
+            stmt = replace(stmt, value=uncast(inlined(stmt.value, values)))
+        return (numbered(stmt),)
 
-    made = replace(
-        ir,
-        tensors=tuple(
-            replace(t, shape=shape(t), dtype=sums.get(t.name, t.dtype)) for t in ir.tensors
-        ),
-        axes=tuple(
-            map_range(_shorter(a, axes[a.name]), partial(inlined, values=values))
-            if a.name in axes
-            else a
-            for a in ir.axes
-        ),
-        body=tuple(s for s in map_body(ir.body, partial_sums) if isinstance(s, Loop)),
-    )
-    return _with_wholes(made, wholes(ir, split))
-
-
-def wholes(ir: KernelIR, split: Collection[Factor]) -> Mapping[str, str]:
-    """Arguments that the kernel of one device has more: offsets as numbers, which are not clipped.
-
-    By name, and of which tensor each is.
-    """
-    clipped = {name for factor in split for name in factor.clipped}
-    read = {load.tensor for e in exprs_of(ir.body, ()) for load in loads(e)}
-    return {f"{name}_of_all": name for name in sorted(clipped & read)}
-
-
-def _with_wholes(ir: KernelIR, twins: Mapping[str, str]) -> KernelIR:
-    named = {source: twin for twin, source in twins.items()}
-
-    def whole(expr: Expr) -> Expr | None:
-        if isinstance(expr, Load) and expr.tensor in named:
-            return replace(expr, tensor=named[expr.tensor])
-        return None
+    def ranged(axis: Axis) -> Axis:
+        """The axis on one device: of a ragged range what it has of it."""
+        if axis.name not in axes:
+            return map_range(axis, visit)
+        shorter, own = _shorter(axis, axes[axis.name]), axes[axis.name]
+        if axis.static is not None:
+            return shorter
+        factor = next(f for f in split if axis.name in f.axes)
+        first = next((_number(n) for n, f in given.firsts.items() if f is factor), None)
+        begin, end = (inlined(bound, values) for bound in (axis.begin, axis.end))
+        part = _OwnRange(factor, first, visit)
+        low, high = part.limit(begin, "maximum", 0), part.limit(end, "minimum", own)
+        return replace(shorter, begin=low, end=high)
 
     return replace(
         ir,
-        params=(*ir.params, *(Param(twin, twin) for twin in twins)),
-        tensors=(*ir.tensors, *(replace(ir.tensor(t), name=twin) for twin, t in twins.items())),
-        body=tuple(s for s in rewrite_body(ir.body, whole) if isinstance(s, Loop)),
+        params=(*ir.params, *(Param(name, name) for name in given.names)),
+        tensors=(
+            *(replace(t, shape=shape(t), dtype=sums.get(t.name, t.dtype)) for t in ir.tensors),
+            *(replace(ir.tensor(of), name=twin, shape=shape(ir.tensor(of)))
+              for twin, of in given.wholes.items()),
+            *(Tensor(name, (1,), "int32", "input", _loc(ir)) for name in given.firsts),
+        ),
+        axes=tuple(map(ranged, ir.axes)),
+        body=tuple(s for s in map_body(ir.body, partial_sums) if isinstance(s, Loop)),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class More:
+    """Arguments that the kernel of one device has more, by name.
+
+    wholes  of which tensor each is: offsets as numbers, which are not clipped
+    firsts  of which factor each says where the device's part begins
+    """
+
+    wholes: Mapping[str, str]
+    firsts: Mapping[str, Factor]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, in order."""
+        return (*self.wholes, *self.firsts)
+
+
+def more(ir: KernelIR, split: Collection[Factor]) -> More:
+    """What the kernel of one device is given besides its shards."""
+    clipped = {name for factor in split for name in factor.clipped}
+    read = {load.tensor for e in _numbers(ir, split) for load in loads(e)}
+    return More(
+        {f"{name}_of_all": name for name in sorted(clipped & read)},
+        {f"first_of_{min(f.axes)}": f for f in split if f.counted},
     )
+
+
+def _numbers(ir: KernelIR, split: Collection[Factor]) -> Iterator[Expr]:
+    """Everything but the offsets that the ranges of devices are clipped to."""
+    values = assigned(ir.body)
+    clipped = {axis: factor.clipped for factor in split for axis in factor.axes}
+    yield from exprs_of(ir.body, (axis for axis in ir.axes if axis.name not in clipped))
+    for axis in (axis for axis in ir.axes if axis.name in clipped):
+        for bound in (axis.begin, axis.end):
+            for limit in limits(inlined(bound, values)):
+                if not isinstance(limit, Load) or limit.tensor not in clipped[axis.name]:
+                    yield limit
+
+
+def _number(name: str) -> Load:
+    return Load(name, (At(Const(0, INT)),), INT)
+
+
+def _loc(ir: KernelIR) -> Loc:
+    return ir.tensors[0].loc
+
+
+@dataclass(frozen=True)
+class _OwnRange:
+    """Bounds of a ragged axis, in positions of one device.
+
+    first  where its part begins, if a bound is computed; `visit` makes numbers those of the whole
+    """
+
+    factor: Factor
+    first: Expr | None
+    visit: Callable[[Expr], Expr]
+
+    def limit(self, bound: Expr, op: str, most: int) -> Expr:
+        """The bound, which is 0 or more, or the device's size or less; offsets are clipped before.
+
+        Minima and maxima stay outside: it is by them that ranges are known.
+        """
+        match bound:
+            case Apply("minimum" | "maximum", (a, b)):
+                return replace(bound, args=(self.limit(a, op, most), self.limit(b, op, most)))
+            case Load(tensor) if tensor in self.factor.clipped:
+                return replace(self.visit(bound), tensor=tensor)
+            case _:
+                assert self.first is not None, "a computed bound counts from the first position"
+                own = Apply("sub", (self.visit(bound), self.first), INT)
+                return Apply(op, (own, Const(most, INT)), INT)
 
 
 def _shorter(axis: Axis, size: int) -> Axis:

@@ -3,12 +3,15 @@
 A factor is a set of loop axes and all dimensions of tensors that only they index.  Split in n, a
 dimension is a shard, and the kernel of one device runs its part of the axes.  What else it must do:
 
-rows      of ragged axes: offsets are clipped to the device's rows; where they are read as numbers,
-          as of how many rows a group has, the kernel of one device takes the whole ones, too
+rows      of ragged axes: ranges are clipped to the device's rows
 groups    offsets are sliced, and results that all groups write are added up
-sum       of an ordered axis: results are added up in float32, then cast; offsets are clipped, too.
+sum       of an ordered axis: results are added up in float32, then cast; ranges are clipped, too.
           A result may be the sum times a number that every device knows: a mean is
 parallel  nothing
+
+Numbers are those of the whole: where offsets are read as numbers, as of how many rows a group has,
+the kernel of one device takes the whole ones, too; where positions are computed with, it takes the
+one that its part begins at.
 
 A dimension may hold one place for several positions of an axis, as keys do that query heads share,
 k[h // share]: positions that share one stay together, and it is split into as many parts.
@@ -24,28 +27,25 @@ from typing import Literal
 
 from ..analysis.carries import Definitions, definitions, reduction
 from ..analysis.facts import Facts
+from ..analysis.once import stored_once
 from ..analysis.placed import loops, placed
 from ..errors import Loc
 from ..ir import (
-    Along,
     Apply,
     Assign,
     At,
     Carry,
     Const,
     Expr,
-    GridIndex,
     Index,
     KernelIR,
     Load,
     Loop,
+    Stmt,
     Store,
-    TileIndex,
     TileScalar,
     Type,
     axis_of,
-    children,
-    index_exprs,
     inlined,
     map_body,
     read_by,
@@ -57,6 +57,7 @@ from ..ir import definitions as assigned
 from ..ir.traversal import map_range, reduced, substitute
 from ..language.op import OPS, SAME
 from .multiples import is_multiple, uncast
+from .positions import BEGINS, following, limits, mover, numbers, place_of, step, within
 
 Place = tuple[str, int]  # a tensor and one of its dimensions
 Kind = Literal["parallel", "rows", "groups", "sum"]
@@ -73,6 +74,7 @@ class Factor:
     together  so many positions in a row stay on one device
     edges   dimensions of offsets that hold one more than that: read at g and g + 1
     clipped tensors of offsets that range over the dimensions
+    counted whether positions along the axes are computed with
     added   results that are added up, in the dtype that they are summed in
     """
 
@@ -83,6 +85,7 @@ class Factor:
     why: str = ""
     edges: frozenset[Place] = frozenset()
     clipped: frozenset[str] = frozenset()
+    counted: bool = False
     added: tuple[tuple[str, str], ...] = ()
     together: int = 1
     loc: Loc | None = field(default=None, compare=False)  # of what is in the way, or of a loop
@@ -119,7 +122,7 @@ def factors(ir: KernelIR, facts: Facts) -> tuple[Factor, ...]:
 
 def _with_places(ir: KernelIR) -> KernelIR:
     """The kernel with h // 4 where the author has a name for it."""
-    values = {n: e for n, e in assigned(ir.body).items() if (_step(At(e)) or ("", 1))[1] > 1}
+    values = {n: e for n, e in assigned(ir.body).items() if (step(At(e)) or ("", 1))[1] > 1}
     return replace(
         ir,
         axes=tuple(map_range(axis, partial(inlined, values=values)) for axis in ir.axes),
@@ -144,44 +147,20 @@ def _expressions(ir: KernelIR) -> Iterator[Expr]:
     """Everything that is evaluated, bounds too; of a store's index what moves it otherwise."""
     for stmt in statements(ir.body):
         if isinstance(stmt, Store):
-            yield from (stmt.value, *(() if stmt.mask is None else (stmt.mask,)))
-            yield from (e for entry in stmt.index for e in _within(entry))
+            yield from (_value(stmt), *(() if stmt.mask is None else (stmt.mask,)))
+            yield from (e for entry in stmt.index for e in within(entry))
         else:
             yield from statement_exprs(stmt)
     for axis in ir.axes:
         yield from (axis.begin, axis.end)
 
 
-def _within(entry: Index) -> tuple[Expr, ...]:
-    """What is computed for a position: nothing where an axis moves it alone."""
-    if _step(entry) is not None or _next(entry) is not None:
-        return ()
-    here = (GridIndex(entry.axis),) if isinstance(entry, Along) else ()  # a moved tile
-    return (*here, *index_exprs(entry))
-
-
-def _next(entry: Index) -> str | None:
-    """g of a position g + 1."""
-    match entry:
-        case At(Apply("add", (GridIndex(axis), Const(1)))):
-            return axis
-        case _:
-            return None
-
-
-def _step(entry: Index) -> tuple[str, int] | None:
-    """The axis that alone moves a dimension, and how many of its positions lie at one place."""
-    match entry:
-        case At(Apply("floordiv", (GridIndex(axis), Const(int(many))))) if many > 0:
-            return axis, many
-        case _:
-            axis = axis_of(entry)
-            return None if axis is None else (axis, 1)
-
-
-def _mover(entry: Index) -> str | None:
-    step = _step(entry)
-    return _next(entry) if step is None else step[0]
+def _value(store: Store) -> Expr:
+    """What a store computes: of an update what is new."""
+    if store.combine is None:
+        return store.value
+    assert isinstance(store.value, Apply), "an update combines what was there with a value"
+    return store.value.args[1]
 
 
 def _components(known: _Kernel) -> list[frozenset[str]]:
@@ -189,7 +168,7 @@ def _components(known: _Kernel) -> list[frozenset[str]]:
     found = [{axis.name} for axis in known.ir.axes if axis.name in loops(known.ir)]
     by_place: dict[Place, set[str]] = {}
     for tensor, dim, entry in known.references:
-        axis = _mover(entry)
+        axis = mover(entry)
         if axis is not None:
             by_place.setdefault((tensor, dim), set()).add(axis)
     for together in by_place.values():
@@ -199,12 +178,12 @@ def _components(known: _Kernel) -> list[frozenset[str]]:
 
 
 def _factor(axes: frozenset[str], known: _Kernel) -> Factor:
-    touched = {(t, d) for t, d, e in known.references if _mover(e) in axes}
-    edges = {(t, d) for t, d, e in known.references if _next(e) in axes}
+    touched = {(t, d) for t, d, e in known.references if mover(e) in axes}
+    edges = {(t, d) for t, d, e in known.references if following(e) in axes}
     steps = {
-        ((t, d), step[1])
+        ((t, d), found[1])
         for t, d, e in known.references
-        if (t, d) not in edges and (step := _step(e)) is not None and step[0] in axes
+        if (t, d) not in edges and (found := step(e)) is not None and found[0] in axes
     }
     sizes = {_size(known, place) * many for place, many in steps}
     loc = min((known.ir.axis(a).loc for a in axes), key=lambda loc: (loc.line, loc.col))
@@ -229,25 +208,25 @@ def _size(known: _Kernel, place: Place) -> int:
 def _checked(factor: Factor, known: _Kernel) -> Factor:
     """The factor with its kind; `_Obstacle` where there is none."""
     _only_indexed(factor, known)
+    _beside(factor, known)
+    factor = replace(factor, counted=_counted(factor, known))
     ragged = {a for a in factor.axes if known.ir.axis(a).static is None}
     for name in factor.axes - ragged:
         if known.ir.axis(name).static != (0, factor.size):
             raise _Obstacle(f"{_user(known, name)} does not run over the whole dimension")
     ordered = {a for a in factor.axes if known.facts.axis(a).kind == "ordered"}
-    if ordered and not _keeps_apart(factor, known):
+    if ordered and not _keeps_apart(factor, known) and not _only_adds(factor, known):
         return _summed(factor, ordered, ragged, known)
     _elementwise(factor, known)
     added = _written_by_all(factor, known)
-    if ragged:
-        if added:
-            raise _Obstacle(f"{min(added)} is stored in the loop and not along it")
-        return replace(factor, kind="rows", clipped=_clipped(factor, ragged, known))
     if added:
         _from_zero(added, known)
         _unread(added, known)
-    kind: Kind = "groups" if added or factor.edges else "parallel"
+        _once(added, known)
     kept = tuple((name, known.ir.tensor(name).dtype) for name in sorted(added))
-    return replace(factor, kind=kind, added=kept)
+    if ragged:
+        return replace(_with_ranges(factor, ragged, known), kind="rows", added=kept)
+    return replace(factor, kind="groups" if added or factor.edges else "parallel", added=kept)
 
 
 def _user(known: _Kernel, axis: str) -> str:
@@ -257,44 +236,42 @@ def _user(known: _Kernel, axis: str) -> str:
 def _only_indexed(factor: Factor, known: _Kernel) -> None:
     """Every place is always indexed along the axes, which say nothing else."""
     for tensor, dim, entry in known.references:
-        if (tensor, dim) in factor.dims and (_step(entry) or ("", 0))[0] not in factor.axes:
+        if (tensor, dim) in factor.dims and (step(entry) or ("", 0))[0] not in factor.axes:
             raise _Obstacle(f"{tensor} is indexed in another way, too")
-        if (tensor, dim) in factor.edges and not {axis_of(entry), _next(entry)} & factor.axes:
+        if (tensor, dim) in factor.edges and not {axis_of(entry), following(entry)} & factor.axes:
             raise _Obstacle(f"{tensor} is indexed in another way, too")
     for tensor in (t for t, _ in factor.dims | factor.edges):
         views = any(t.view is not None and t.view.source == tensor for t in known.ir.tensors)
         if views or known.ir.tensor(tensor).view is not None:
             raise _Obstacle(f"{tensor} is reshaped or transposed")
-    for expr in _expressions(known.ir):
-        for axis in _numbers(expr):
-            if axis in factor.axes:
-                raise _Obstacle(
-                    f"positions of {_user(known, axis)} are computed with", _place(expr, axis)
-                )
     for tensor, dim in factor.edges:
         role = known.ir.tensor(tensor).role
         if role != "input" or _size(known, (tensor, dim)) != factor.size + 1:
             raise _Obstacle(f"{tensor} does not hold one number more than there are groups")
 
 
-def _numbers(expr: Expr) -> Iterator[str]:
-    """Axes whose positions are numbers in an expression, not only places in tensors."""
-    match expr:
-        case GridIndex(axis) | TileIndex(axis) | TileScalar(axis):
-            yield axis
-        case Load():
-            inner = [e for entry in expr.index for e in _within(entry)]
-            inner += [] if expr.mask is None else [expr.mask]
-            yield from (axis for e in inner for axis in _numbers(e))
-        case _:
-            yield from (axis for child in children(expr) for axis in _numbers(child))
+def _beside(factor: Factor, known: _Kernel) -> None:
+    """No loop over the axes is inside of another: it brings each position to all others."""
+    for name in sorted(factor.axes):
+        loop, around = loops(known.ir)[name]
+        for outer in factor.axes.intersection(around):
+            both = f"{_user(known, outer)} and {_user(known, name)}"
+            raise _Obstacle(f"{both} bring every position of it to every other", loop.loc)
 
 
-def _place(expr: Expr, axis: str) -> Loc | None:
-    """The smallest expression with a place in which the number of an axis is."""
-    inner = next((c for c in children(expr) if axis in _numbers(c)), None)
-    found = None if inner is None else _place(inner, axis)
-    return found or (expr.loc if isinstance(expr, Apply | Load) else None)
+def _counted(factor: Factor, known: _Kernel) -> bool:
+    """Whether positions along the axes are numbers, which those of the whole can stand for."""
+    found = False
+    for expr in _expressions(known.ir):
+        for number in numbers(expr):
+            if number.axis in factor.axes:
+                found = True
+                if isinstance(number, TileScalar) and number.what not in BEGINS:
+                    raise _Obstacle(
+                        f"tiles of {_user(known, number.axis)} are numbered, and cut anew in parts",
+                        place_of(expr, number),
+                    )
+    return found
 
 
 def _elementwise(factor: Factor, known: _Kernel) -> None:
@@ -328,12 +305,24 @@ def _keeps_apart(factor: Factor, known: _Kernel) -> bool:
     return not any(carries) and not _written_by_all(factor, known)
 
 
+def _only_adds(factor: Factor, known: _Kernel) -> bool:
+    """Whether iterations are ordered only by what they add to results of all of them."""
+    carries = (loops(known.ir)[axis][0].carries for axis in factor.axes)
+    return not any(carries) and _written_by_all(factor, known) <= _updated(known)
+
+
+def _updated(known: _Kernel) -> set[str]:
+    """Tensors that nothing is done to but adding."""
+    every = [stmt for stmt in statements(known.ir.body) if isinstance(stmt, Store)]
+    return {s.tensor for s in every} - {s.tensor for s in every if s.combine != "add"}
+
+
 def _written_by_all(factor: Factor, known: _Kernel) -> frozenset[str]:
     """Results that are stored inside of the loops, and not along them."""
     found = set[str]()
     for stmt, around in placed(known.ir.body):
         if isinstance(stmt, Store) and factor.axes & set(around):
-            along = {step[0] for e in stmt.index if (step := _step(e))} & factor.axes
+            along = {at[0] for e in stmt.index if (at := step(e))} & factor.axes
             if not along:
                 found.add(stmt.tensor)
     split = {tensor for tensor, _ in factor.dims}
@@ -362,23 +351,33 @@ def _loaded(expr: Expr) -> Iterator[str]:
     return (part.tensor for part in walk(expr) if isinstance(part, Load))
 
 
-def _clipped(factor: Factor, ragged: set[str], known: _Kernel) -> frozenset[str]:
-    """The tensors of offsets, which say nothing but where the ragged axes begin and end."""
+def _once(added: frozenset[str], known: _Kernel) -> None:
+    """What two devices store to one place would be added up."""
+    for name in added - _updated(known):
+        launches = sum(name in _stored(launch) for launch in known.ir.body)
+        if launches > 1 or not stored_once(known.ir, name):
+            raise _Obstacle(f"it was not proved that elements of {name} are stored once")
+
+
+def _stored(loop: Stmt) -> set[str]:
+    return {stmt.tensor for stmt in statements((loop,)) if isinstance(stmt, Store)}
+
+
+def _with_ranges(factor: Factor, ragged: set[str], known: _Kernel) -> Factor:
+    """The factor with the tensors of offsets that are clipped; other bounds are, once computed."""
     found, values = set[str](), assigned(known.ir.body)
     for name in ragged:
         for bound in (known.ir.axis(name).begin, known.ir.axis(name).end):
-            bound = inlined(bound, values)
-            if not isinstance(bound, Load) or bound.mask is not None:
-                raise _Obstacle(f"the range of {_user(known, name)} is computed")
-            found.add(bound.tensor)
-    for axis in known.ir.axes:
-        if axis.name not in ragged and found & {*_loaded(axis.begin), *_loaded(axis.end)}:
-            raise _Obstacle(f"the range of {axis.user} is read from the same offsets")
+            for limit in limits(inlined(bound, values)):
+                if isinstance(limit, Load) and limit.mask is None:
+                    found.add(limit.tensor)
+                else:
+                    factor = replace(factor, counted=True)
     stored = {s.tensor for s in statements(known.ir.body) if isinstance(s, Store)}
     for tensor in found:
         if tensor in stored or known.ir.tensor(tensor).role != "input":
             raise _Obstacle(f"{tensor} is stored to, too")
-    return frozenset(found)
+    return replace(factor, clipped=frozenset(found))
 
 
 # ---------------------------------------------------------------- sums
@@ -403,8 +402,8 @@ def _summed(factor: Factor, ordered: set[str], ragged: set[str], known: _Kernel)
     added: dict[str, str] = {}
     for stmt in statements(known.ir.body):
         if isinstance(stmt, Store) and _depends(stmt.value, outs, known):
-            total = _total(inlined(stmt.value, values), outs, known)
-            if total is None or stmt.combine is not None:
+            total = _total(inlined(_value(stmt), values), outs, known)
+            if total is None or not _adds_up(stmt, total, known):
                 raise _Obstacle(f"{stmt.tensor} is not the sum over {_user(known, name)} itself")
             if added.setdefault(stmt.tensor, total.type.dtype) != total.type.dtype:
                 raise _Obstacle(f"{stmt.tensor} holds sums of several dtypes")
@@ -417,8 +416,15 @@ def _summed(factor: Factor, ordered: set[str], ragged: set[str], known: _Kernel)
         if known.ir.tensor(tensor).fill not in (0, None) and not known.facts.output(tensor).covered:
             raise _Obstacle(f"{tensor} is added up over devices and does not begin as zeros")
     _unread(frozenset(added), known)
-    clipped = _clipped(factor, ragged, known) if ragged else frozenset[str]()
-    return replace(factor, kind="sum", added=tuple(sorted(added.items())), clipped=clipped)
+    ranged = _with_ranges(factor, ragged, known) if ragged else factor
+    return replace(ranged, kind="sum", added=tuple(sorted(added.items())))
+
+
+def _adds_up(store: Store, total: Expr, known: _Kernel) -> bool:
+    """Whether parts of what is stored may be added up: also of what is added to zeros."""
+    tensor = known.ir.tensor(store.tensor)
+    zeros = tensor.fill == 0 and tensor.dtype == total.type.dtype
+    return store.combine is None or (store.combine == "add" and zeros)
 
 
 def _alone(loop: Loop, outs: set[str], known: _Kernel) -> None:
