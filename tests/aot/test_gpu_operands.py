@@ -90,9 +90,17 @@ def test_defaults_of_other_shapes_compile_and_spill_nothing(sample):
     assert [(p.stack, p.shared) for p in made.programs] == [(0, needed)]
 
 
+@pytest.mark.parametrize("arch", [80, 90])
+def test_chains_of_names_may_be_long(arch):
+    """Of 256 selects the estimate of shared memory was a RecursionError."""
+    rows = narrow((4096, 128), (4096, 128), (4096, 128))
+    made = lowered(kernels.looked_up_scores, (*rows, tile.spec((256,), "float32"), OFFSETS), arch)
+    assert max(launch.shared for launch in made.plan.launches) > 0
+
+
 PLANTED = {
-    "what a sum makes is computed where it is wanted": (memory, "_of_loads", lambda expr: True),
-    "what loads make is computed elsewhere": (memory, "_of_loads", lambda expr: False),
+    "what a sum makes is computed where it is wanted": (memory, "_of_loads", lambda *args: True),
+    "what loads make is computed elsewhere": (memory, "_of_loads", lambda *args: False),
     "a result on its way to memory takes none": (memory, "_stored_bytes", lambda *args: 0),
     "rows of a head are a matrix where they lie": (
         memory._Loop, "_in_registers", lambda self, load: False,
