@@ -27,6 +27,7 @@ SCORES = (*narrow((4096, 128), (4096, 128)), OFFSETS, OFFSETS)
 ADDED = (*narrow((4096, 4096), (4096, 4096), (16, 4096, 16), (16, 16, 4096)), OFFSETS)
 WIDE_SCORES = (*(tile.spec((4096, 128), "float32"),) * 2, OFFSETS, OFFSETS)
 NORMS = narrow((8192, 2048), (2048, 2048), (2048,))
+NORMED = (*narrow((8192, 512), (8192, 512), (512,), (16, 512, 1024)), OFFSETS)
 
 
 def latent(columns):
@@ -52,6 +53,9 @@ NEEDED = (
     (kernels.low_rank_added, ADDED, 100, 65552),
     (kernels.normalised_products, NORMS, 80, 81920),
     (kernels.normalised_products, NORMS, 90, 114744),
+    (kernels.normed_rows, NORMED, 80, 100352),
+    (kernels.normed_rows, NORMED, 90, 133120),
+    (kernels.normed_rows, NORMED, 100, 165888),
 )
 
 
@@ -102,6 +106,9 @@ PLANTED = {
     "what a sum makes is computed where it is wanted": (memory, "_of_loads", lambda *args: True),
     "what loads make is computed elsewhere": (memory, "_of_loads", lambda *args: False),
     "a result on its way to memory takes none": (memory, "_stored_bytes", lambda *args: 0),
+    "what was computed before a loop has left memory": (
+        memory._Loop, "_stays", lambda self, operand: False,
+    ),
     "rows of a head are a matrix where they lie": (
         memory._Loop, "_in_registers", lambda self, load: False,
     ),

@@ -51,11 +51,15 @@ from .alignment import LEAST_COPY, uncopied
 from .placement import programs
 from .reductions import lanes_of, moved_bytes, reduction_bytes, value_bytes
 from .roles import products, summed
+from .unmoved import depends
 
 MATRIX_ROWS = 64  # of a result, that four warps multiply asynchronously
 ROWS = 128  # of tensor memory: numbers of 4 bytes in one of its columns
 COLUMN = ROWS * 4  # bytes of one
 THREE = 3  # products of tf32 that stand for one of float32
+# Bytes of a left operand of asynchronous products from which on it stays in shared memory: by the
+# compiler's figures 64 x 512 of bfloat16 do, and 128 x 128 do not.
+HELD = 32 << 10
 BARRIERS = 48  # bytes, for the products of sm_100
 
 
@@ -358,9 +362,16 @@ class _Loop:
                 where.append((load, max(count, 1) * value_bytes(load, self.blocks)))
         elif load is not None and not (side == 0 and through and self._in_registers(load)):
             kept.append((operand, parts * size))
-        if not direct and (load is None or self._moves(load)):
+        large = not through or size > HELD  # registers hold the others
+        if load is None and side == 0 and large and self._stays(operand):
+            kept += [(operand, parts * size)]
+        elif not direct and (load is None or self._moves(load)):
             passing += self._computed(dot, side, load is not None)
         return kept, passing
+
+    def _stays(self, operand: Expr) -> bool:
+        """Whether a left operand that was computed before the loop is read in each iteration."""
+        return self.runs and not depends(operand, self.loop)
 
     def _in_registers(self, load: Load) -> bool:
         """Whether a box that does not move is multiplied from registers: one of rows of one head.
