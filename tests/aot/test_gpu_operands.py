@@ -102,6 +102,13 @@ def test_chains_of_names_may_be_long(arch):
     assert max(launch.shared for launch in made.plan.launches) > 0
 
 
+def test_blocks_that_cannot_be_shorter_take_fewer_stages():
+    """Three stages of 16 x 16 of these need 132,096 bytes, sm_89 has 101,376: it was refused."""
+    wide = tuple(tile.spec(arg.shape, "float32") for arg in NORMED[:-1])
+    made = lowered(kernels.normed_rows, (*wide, OFFSETS), 89)
+    assert (made.config.stages, dict(made.config.blocks)) == (2, {"n": 16, "t": 16})
+
+
 PLANTED = {
     "what a sum makes is computed where it is wanted": (memory, "_of_loads", lambda *args: True),
     "what loads make is computed elsewhere": (memory, "_of_loads", lambda *args: False),
