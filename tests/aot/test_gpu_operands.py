@@ -27,6 +27,7 @@ SCORES = (*narrow((4096, 128), (4096, 128)), OFFSETS, OFFSETS)
 ADDED = (*narrow((4096, 4096), (4096, 4096), (16, 4096, 16), (16, 16, 4096)), OFFSETS)
 WIDE_SCORES = (*(tile.spec((4096, 128), "float32"),) * 2, OFFSETS, OFFSETS)
 NORMS = narrow((8192, 2048), (2048, 2048), (2048,))
+NORMED = (*narrow((8192, 512), (8192, 512), (512,), (16, 512, 1024)), OFFSETS)
 
 
 def latent(columns):
@@ -52,6 +53,9 @@ NEEDED = (
     (kernels.low_rank_added, ADDED, 100, 65552),
     (kernels.normalised_products, NORMS, 80, 81920),
     (kernels.normalised_products, NORMS, 90, 114744),
+    (kernels.normed_rows, NORMED, 80, 100352),
+    (kernels.normed_rows, NORMED, 90, 133120),
+    (kernels.normed_rows, NORMED, 100, 165888),
 )
 
 
@@ -90,10 +94,28 @@ def test_defaults_of_other_shapes_compile_and_spill_nothing(sample):
     assert [(p.stack, p.shared) for p in made.programs] == [(0, needed)]
 
 
+@pytest.mark.parametrize("arch", [80, 90])
+def test_chains_of_names_may_be_long(arch):
+    """Of 256 selects the estimate of shared memory was a RecursionError."""
+    rows = narrow((4096, 128), (4096, 128), (4096, 128))
+    made = lowered(kernels.looked_up_scores, (*rows, tile.spec((256,), "float32"), OFFSETS), arch)
+    assert max(launch.shared for launch in made.plan.launches) > 0
+
+
+def test_blocks_that_cannot_be_shorter_take_fewer_stages():
+    """Three stages of 16 x 16 of these need 132,096 bytes, sm_89 has 101,376: it was refused."""
+    wide = tuple(tile.spec(arg.shape, "float32") for arg in NORMED[:-1])
+    made = lowered(kernels.normed_rows, (*wide, OFFSETS), 89)
+    assert (made.config.stages, dict(made.config.blocks)) == (2, {"n": 16, "t": 16})
+
+
 PLANTED = {
-    "what a sum makes is computed where it is wanted": (memory, "_of_loads", lambda expr: True),
-    "what loads make is computed elsewhere": (memory, "_of_loads", lambda expr: False),
+    "what a sum makes is computed where it is wanted": (memory, "_of_loads", lambda *args: True),
+    "what loads make is computed elsewhere": (memory, "_of_loads", lambda *args: False),
     "a result on its way to memory takes none": (memory, "_stored_bytes", lambda *args: 0),
+    "what was computed before a loop has left memory": (
+        memory._Loop, "_stays", lambda self, operand: False,
+    ),
     "rows of a head are a matrix where they lie": (
         memory._Loop, "_in_registers", lambda self, load: False,
     ),

@@ -319,3 +319,36 @@ def low_rank_added(x, w, a, b, offsets):
                     acc += hl.dot(x[t, k], w[k, n])
                 y[t, n] = (acc + hl.dot(low.to(x.dtype), b[g, :, n])).to(y.dtype)
     return y
+
+
+@tile.kernel
+def looked_up_scores(q, k, v, bias, offsets):
+    """Numbers of a table at the distances of rows and keys: a chain of as many names as it has."""
+    T, D = q.shape
+    out = hl.zeros([T, D], dtype=v.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for tq in hl.tile(offsets[g], offsets[g + 1], max_extent=T):
+            acc = hl.zeros([tq, D], dtype=hl.float32)
+            for tk in hl.tile(offsets[g], tq.end, max_extent=T):
+                far = tq.index[:, None] - tk.index[None, :]
+                s = hl.silu(hl.dot(q[tq, :], k[tk, :].T) + bias[far])
+                acc += hl.dot(hl.where(far >= 0, s, 0.0).to(v.dtype), v[tk, :])
+            out[tq, :] = acc.to(out.dtype)
+    return out
+
+
+@tile.kernel
+def normed_rows(x, residual, gain, w, offsets):
+    """A sum of rows, stored, and products of its norm with weights of each group."""
+    y = hl.zeros([x.shape[0], w.shape[2]], dtype=x.dtype)
+    total = hl.zeros([x.shape[0], x.shape[1]], dtype=x.dtype)
+    for g in hl.grid(w.shape[0]):
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
+            rows = x[t, :].to(hl.float32) + residual[t, :].to(hl.float32)
+            total[t, :] = rows.to(total.dtype)
+            apart = rows - rows.mean(1)[:, None]
+            inverse = hl.rsqrt((apart * apart).mean(1) + 1e-5)
+            left = (apart * inverse[:, None] * gain[:][None, :].to(hl.float32)).to(x.dtype)
+            for n in hl.tile(w.shape[2]):
+                y[t, n] = hl.dot(left, w[g, :, n]).to(y.dtype)
+    return y, total

@@ -15,6 +15,7 @@ from .traversal import map_children as map_children
 from .traversal import map_index as map_index
 from .traversal import map_range as map_range
 from .traversal import map_stmt as map_stmt
+from .traversal import reached as reached
 from .traversal import read_by as read_by
 from .traversal import rewrite as rewrite
 from .traversal import rewrite_body as rewrite_body

@@ -126,6 +126,26 @@ def inlined(expr: types.Expr, values: Mapping[str, types.Expr]) -> types.Expr:
             return map_children(expr, lambda e: inlined(e, values))
 
 
+def reached(
+    expr: types.Expr,
+    values: Mapping[str, types.Expr],
+    into: Callable[[types.Expr], bool] = lambda part: True,
+) -> Iterator[types.Expr]:
+    """Every part of an expression and of what its names stand for, which may be long chains.
+
+    Of each name once; a name that has no value is a part itself.
+    """
+    left, seen = [expr], set[str]()
+    while left:
+        part = left.pop()
+        if not (isinstance(part, types.Var) and part.name in values):
+            yield part
+            left += children(part) if into(part) else ()
+        elif part.name not in seen:
+            seen.add(part.name)
+            left.append(values[part.name])
+
+
 def definitions(body: types.Body) -> dict[str, types.Expr]:
     """Assigned name -> value, in loops too."""
     return {s.name: s.value for s in statements(body) if isinstance(s, types.Assign)}

@@ -247,7 +247,9 @@ def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[
     )
     given = bool(config.blocks) or config.block_sizes is not None
     tight = found.fused and not target.columns
-    held = given or found.fused or cut_both_ways(problem, found)  # shorter blocks would spill
+    least = all(block <= 16 for name, block in blocks.items() if name in found.of)
+    # shorter blocks would spill, or there are none
+    held = given or found.fused or least or cut_both_ways(problem, found)
     room = target.shared * 2 // 3 if tight else target.shared if held else None
     while config.stages is None and width.stages > 1 and room is not None:
         # attention has few registers to spare: addresses of large blocks in flight take the last

@@ -38,11 +38,12 @@ from tilelang.ir import (
     TileIndex,
     TileScalar,
     Var,
+    reached,
     statement_exprs,
     statements,
     walk,
 )
-from tilelang.ir.traversal import children, definitions, index_exprs, inlined
+from tilelang.ir.traversal import definitions, index_exprs
 from tilelang.language.dtypes import itemsize
 from tilelang.language.op import OPS, SAME
 
@@ -50,11 +51,15 @@ from .alignment import LEAST_COPY, uncopied
 from .placement import programs
 from .reductions import lanes_of, moved_bytes, reduction_bytes, value_bytes
 from .roles import products, summed
+from .unmoved import depends
 
 MATRIX_ROWS = 64  # of a result, that four warps multiply asynchronously
 ROWS = 128  # of tensor memory: numbers of 4 bytes in one of its columns
 COLUMN = ROWS * 4  # bytes of one
 THREE = 3  # products of tf32 that stand for one of float32
+# Bytes of a left operand of asynchronous products from which on it stays in shared memory: by the
+# compiler's figures 64 x 512 of bfloat16 do, and 128 x 128 do not.
+HELD = 32 << 10
 BARRIERS = 48  # bytes, for the products of sm_100
 
 
@@ -357,9 +362,16 @@ class _Loop:
                 where.append((load, max(count, 1) * value_bytes(load, self.blocks)))
         elif load is not None and not (side == 0 and through and self._in_registers(load)):
             kept.append((operand, parts * size))
-        if not direct and (load is None or self._moves(load)):
+        large = not through or size > HELD  # registers hold the others
+        if load is None and side == 0 and large and self._stays(operand):
+            kept += [(operand, parts * size)]
+        elif not direct and (load is None or self._moves(load)):
             passing += self._computed(dot, side, load is not None)
         return kept, passing
+
+    def _stays(self, operand: Expr) -> bool:
+        """Whether a left operand that was computed before the loop is read in each iteration."""
+        return self.runs and not depends(operand, self.loop)
 
     def _in_registers(self, load: Load) -> bool:
         """Whether a box that does not move is multiplied from registers: one of rows of one head.
@@ -397,9 +409,9 @@ class _Loop:
             return [(operand, parts * size)] if passes else []
         if loaded:
             return []
-        made = inlined(operand, self.made)
-        if parts == 1 and not any(isinstance(e, Apply) and e.op == "dot" for e in walk(made)):
-            return [] if _of_loads(made) else [(operand, size)]
+        made = reached(operand, self.made)
+        if parts == 1 and not any(isinstance(e, Apply) and e.op == "dot" for e in made):
+            return [] if _of_loads(operand, self.made) else [(operand, size)]
         every = list(dict.fromkeys(_dots_in(self.loop)))  # and those of loops inside, which feed it
         across = any(rows < columns for rows, columns in map(self._shape, every))
         chained = len(every) > 1 and across
@@ -453,25 +465,29 @@ def _turned(dot: Apply) -> bool:
     return contract[0] != left.type.rank - 1 or (isinstance(left, Apply) and left.op == "transpose")
 
 
-def _of_loads(expr: Expr) -> bool:
+def _of_loads(expr: Expr, made: Mapping[str, Expr]) -> bool:
     """Whether a value is computed number by number of loads, which the compiler lays out for it."""
-    if isinstance(expr, Load) or not expr.type.shape:
-        return True
-    apart = isinstance(expr, Apply) and (
-        OPS[expr.op].kind == "elementwise" or expr.op in {*SAME, "full"}
-    )
-    return apart and all(map(_of_loads, children(expr)))
+
+    def ends(part: Expr) -> bool:
+        return isinstance(part, Load) or not part.type.shape
+
+    def apart(part: Expr) -> bool:
+        return isinstance(part, Apply) and (
+            OPS[part.op].kind == "elementwise" or part.op in {*SAME, "full"}
+        )
+
+    return all(ends(e) or apart(e) for e in reached(expr, made, lambda part: not ends(part)))
 
 
 def _picked(load: Load, loop: Loop, made: Mapping[str, Expr]) -> bool:
     """Whether tiles of positions that move with the loop say which rows are loaded."""
-    parts = (e for i in load.index for x in index_exprs(i) for e in walk(inlined(x, made)))
+    parts = (e for i in load.index for x in index_exprs(i) for e in reached(x, made))
     return any(isinstance(e, Load) and e.type.shape and _moves(e, loop.axis, made) for e in parts)
 
 
 def _moves(load: Load, axis: str, made: Mapping[str, Expr]) -> bool:
     """Whether iterations of a loop load different elements."""
-    parts = [e for i in load.index for x in index_exprs(i) for e in walk(inlined(x, made))]
+    parts = [e for i in load.index for x in index_exprs(i) for e in reached(x, made)]
     along = any(isinstance(i, Along) and i.axis == axis for i in load.index)
     return along or any(
         isinstance(e, GridIndex | TileIndex | TileScalar) and e.axis == axis for e in parts

@@ -17,8 +17,7 @@ from math import prod
 
 from tilelang.codegen.triton.passes.moved_lanes import taken_from
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
-from tilelang.ir import Apply, Dim, Expr, Load, Loop, statement_exprs, statements, walk
-from tilelang.ir.traversal import inlined
+from tilelang.ir import Apply, Dim, Expr, Load, Loop, reached, statement_exprs, statements, walk
 from tilelang.language.dtypes import itemsize
 from tilelang.language.op import OPS
 
@@ -51,7 +50,7 @@ def value_bytes(expr: Expr, blocks: Mapping[str, int]) -> int:
 def _bytes(reduced: Apply, blocks: Mapping[str, int], warps: int, made: Mapping[str, Expr]) -> int:
     (operand, *_), axis = reduced.args, reduced.attr("axis")
     shape = [lanes_of(d, blocks) for d in operand.type.shape]
-    loads = [e for e in walk(inlined(operand, made)) if isinstance(e, Load) and e.type.shape]
+    loads = [e for e in reached(operand, made) if isinstance(e, Load) and e.type.shape]
     least = min((itemsize(e.type.dtype) for e in loads), default=FLOAT)
     along = warps_along(shape, warps, WIDE // least)[axis]
     results = prod(n for d, n in enumerate(shape) if d != axis)

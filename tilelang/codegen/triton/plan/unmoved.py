@@ -23,16 +23,27 @@ from tilelang.ir import (
 
 def unmoved(loop: Loop) -> tuple[Load, ...]:
     """The tiles, in their order, whose elements are known before the loop."""
-    loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
-    axes = {s.axis for s in loops}
-    names = {s.name for s in statements((loop,)) if isinstance(s, Assign)}
-    names |= {n for s in loops for c in s.carries for n in (c.name, c.out)}
+    axes, names = _bound(loop)
     found: dict[Load, None] = {}
     for stmt in statements(loop.body):
         for load in (e for x in statement_exprs(stmt) for e in walk(x) if isinstance(e, Load)):
             if load.type.shape and not _moves(load, axes, names):
                 found[load] = None
     return tuple(found)
+
+
+def depends(value: Expr, loop: Loop) -> bool:
+    """Whether iterations of a loop have different values of an expression."""
+    axes, names = _bound(loop)
+    return any(_depends(e, axes, names) for e in walk(value))
+
+
+def _bound(loop: Loop) -> tuple[set[str], set[str]]:
+    """Axes of a loop and of those inside, and the names that they give to values."""
+    loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
+    names = {s.name for s in statements((loop,)) if isinstance(s, Assign)}
+    names |= {n for s in loops for c in s.carries for n in (c.name, c.out)}
+    return {s.axis for s in loops}, names
 
 
 def _moves(load: Load, axes: set[str], names: set[str]) -> bool:
