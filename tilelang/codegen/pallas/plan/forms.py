@@ -223,7 +223,7 @@ def _plan(
             "leave steps out",
         )
     launches: list[Launch] = []
-    arrays: dict[tuple[str, str], HostArray] = {}
+    arrays: dict[HostArray, None] = {}  # in the order of the launches
     for position, loop in enumerate(problem.nests):
         placed = place(problem, config, blocks, loop, fold) if loop is not None else None
         if placed is None:
@@ -233,10 +233,10 @@ def _plan(
         while any(t.name == name for t in kernel.tensors):
             name += "_"
         outputs = {w.array for launch in launches for w in launch.outputs}
-        written = frozenset(a.source for a in arrays.values() if a.name in outputs)
+        written = frozenset(a.source for a in arrays if a.name in outputs)
         later = frozenset(t for tensors in problem.stored[position + 1 :] for t in tensors)
         launch, hosts = plan_launch(problem, config, target, placed, name, written, later)
         launches.append(launch)
-        arrays |= {(host.name, host.source): host for host in hosts}
-    hosts, chosen = tuple(arrays.values()), tuple(sorted(blocks.items()))
+        arrays |= dict.fromkeys(hosts)
+    hosts, chosen = tuple(arrays), tuple(sorted(blocks.items()))
     return Plan(problem, config, target, hosts, tuple(launches), chosen)

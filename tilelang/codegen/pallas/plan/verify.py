@@ -69,6 +69,7 @@ def _must(what: str, wrong: str, found: bool, loc: Loc | None) -> None:
 def verify(plan: Plan) -> Plan:
     """The plan; raises InternalError if some text of it would read what nothing defines."""
     _fixed_blocks(plan)
+    _arrays(plan)
     for launch in plan.launches:
         single = (a.name for a in launch.axes if a.place == "single" and a.block is not None)
         start = Reader(launch, frozenset(single))
@@ -115,6 +116,14 @@ def _flow(here: Reader) -> None:
         sizes = (launch.axis(t.axis).size if t is not None else 0 for t in tiles(launch, window))
         whole = flow is not None and all(size and flow.rows % size == 0 for size in sizes)
         own.must("is no number of whole tiles", whole)
+
+
+def _arrays(plan: Plan) -> None:
+    """A name is one array in one form, whichever launch passes it."""
+    forms = {array.name: array for array in reversed(plan.arrays)}
+    for array in plan.arrays:
+        one = forms[array.name] == array
+        _must(f"array {array.name}", "has two forms", one, plan.ir.tensor(array.source).loc)
 
 
 def _fixed_blocks(plan: Plan) -> None:

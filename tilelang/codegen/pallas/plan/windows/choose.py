@@ -132,7 +132,8 @@ def _host_array(
 ) -> HostArray:
     """Rank 1 becomes one row; single positions among the last two dimensions move to the front.
 
-    Positions that a step takes all of stay where they are.
+    Positions that a step takes all of stay where they are.  Loops that need an array in other forms
+    have one each: names say all of the form.
     """
     tensor = ir.tensor(name)
     shape, rank = tensor.shape, len(tensor.shape)
@@ -141,18 +142,21 @@ def _host_array(
     def single(dim: int) -> bool:
         return all(isinstance(i[dim], At) and not takes_all(axes, i[dim]) for i in indices)
 
-    at = [d for d in range(rank) if single(d)]
+    at, forms = [d for d in range(rank) if single(d)], list[str]()
     if lifted and rank >= 2:
-        host = replace(host, name=unique(ir, name, "rows"), shape=(*shape[:-1], 1, shape[-1]))
+        forms.append("rows")
+        host = replace(host, shape=(*shape[:-1], 1, shape[-1]))
     elif rank == 1:
-        host = replace(host, name=unique(ir, name, "row"), shape=(1, *shape))
+        forms.append("row")
+        host = replace(host, shape=(1, *shape))
     elif rank >= 3 and any(d >= rank - 2 for d in at) and len(at) <= rank - 2:
         order = (*at, *(d for d in range(rank) if d not in at))
-        moved = tuple(shape[d] for d in order)
-        host = replace(host, name=unique(ir, name, "moved"), permute=order, shape=moved)
+        forms += ["moved", *map(str, () if at == [rank - 2] else at)]
+        host = replace(host, permute=order, shape=tuple(shape[d] for d in order))
     if widened:
-        host = replace(host, name=unique(ir, name, "wide"), dtype=wide_of(host.dtype), wide=True)
-    return host
+        forms.append("wide")
+        host = replace(host, dtype=wide_of(host.dtype), wide=True)
+    return replace(host, name=unique(ir, name, "_".join(forms))) if forms else host
 
 
 def as_array(host: HostArray, index: tuple[Index, ...]) -> tuple[Index, ...]:
