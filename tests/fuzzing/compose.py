@@ -156,7 +156,8 @@ def compose(seed: int, sized: bool = True) -> Composed:
         if sized and random.Random(f"narrow {seed} {attempt}").random() < NARROW:
             made = narrowed(program, random.Random(f"dtypes {seed} {attempt}"))
             program, changes = made, [*changes, "narrowed"]
-        if sized and random.Random(f"viewed {seed} {attempt}").random() < (ALWAYS if again else VIEWED):
+        likely = ALWAYS if again else VIEWED
+        if sized and random.Random(f"viewed {seed} {attempt}").random() < likely:
             made = viewed(program, random.Random(f"views {seed} {attempt}"))
             if made is not None and means_something(made):
                 program, changes = made, [*changes, "viewed"]

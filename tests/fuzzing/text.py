@@ -474,8 +474,11 @@ def _seen_as(scope: Scope, load: Load) -> tuple[str, list[Place]]:
 
 
 def _place(scope: Scope, pick: Pick) -> Place:
-    text, tile = _pick(scope, pick), bool(pick.axis) and scope.program.axis(pick.axis).kind == "tile"
-    lanes = f"{text}.index" if text == pick.axis and tile else "" if ":" in text else text
+    text, lanes = _pick(scope, pick), _pick(scope, pick)
+    if text == pick.axis and scope.vector(pick.axis):
+        lanes = f"{text}.index"
+    elif ":" in text:
+        lanes = ""
     return Place(text, lanes, tuple((a, 0) for a in _written(scope, (pick,))), text == ":")
 
 

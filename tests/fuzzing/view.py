@@ -1,4 +1,4 @@
-"""View: an array seen in another form, as data: what it holds, how it is written, how it is indexed.
+"""View: an array in another form, as data: what it holds, how it is written, how it is indexed.
 
 v = x.T                                       x[t, c]      is  v[c, t]
 v = x.reshape(x.shape[0] * x.shape[1], 8)     x[g, t, c]   is  v[g * x.shape[1] + t.index, c]

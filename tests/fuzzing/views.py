@@ -1,4 +1,4 @@
-"""viewed(program, rng) -> Program: arrays are read and returned in other forms than they are stored.
+"""viewed(program, rng) -> Program: arrays are read and returned in other forms than as they lie.
 
 v = x.T; w = y.reshape(y.shape[0] * y.shape[1])      before the loops, of any array
 ... v[c, t] ... x[t, 2:10]                           some loads of it, or all; parts of dimensions
@@ -106,7 +106,7 @@ def _steps(tensor: Tensor, rng: random.Random) -> tuple[Step, ...]:
     """One step, or two."""
     shape, found = tensor.shape, list[Step]()
     for _ in range(rng.choice((1, 1, 1, 2))):
-        step = rng.choice([s for s in _able(shape, tensor, rng)])
+        step = rng.choice(list(_able(shape, tensor, rng)))
         shape, found = View("", "", (step,)).shape(shape), [*found, step]
     return tuple(found)
 
@@ -159,7 +159,7 @@ def rewritten(rng: random.Random) -> Program:
     ragged = Axis("t", "tile", rows, "o", "g")
     tensors = [
         Tensor("o", (group.size + 1,), "int32", "offsets", limit=rows),
-        Tensor("y", (), rng.choice(("float32", "float32", "bfloat16")), "changed"),
+        Tensor("y", (), "float32", "changed"),  # what is read again was not rounded
         Tensor("x", (), "float32", "input"),
     ]
     if rng.random() < 0.25:
@@ -186,13 +186,11 @@ def rewritten(rng: random.Random) -> Program:
 def _changing(index: tuple[Pick, ...], rng: random.Random) -> Statement:
     """x replaces what is there, or is added; or it is twice what it was."""
     there, other = Load("y", index), Load("x", index)
-    value: Value = rng.choice(
-        (other, Binary("+", there, other), Binary("*", there, Number(2.0)), Binary("-", other, there))
-    )
     combine = rng.choice(("sum", "max", ""))
     if combine:
         return Store("y", index, other, combine)
-    return Store("y", index, value)
+    twice, apart = Binary("*", there, Number(2.0)), Binary("-", other, there)
+    return Store("y", index, rng.choice((other, Binary("+", there, other), twice, apart)))
 
 
 def _reading(index: tuple[Pick, ...], rng: random.Random) -> Value:
