@@ -29,8 +29,8 @@ from tests.fuzzing.meaning import evaluate
 from tests.fuzzing.program import Load, Program, Store, parts
 from tests.fuzzing.text import source
 from tests.fuzzing.trained import trained
-from tests.fuzzing.views import viewed
 from tests.fuzzing.trial import OK, Outcome, failure, loaded
+from tests.fuzzing.views import viewed
 from tests.numerics import as_dtype
 from tests.partitions import divided
 from tilelang.errors import GradientError

@@ -27,6 +27,8 @@ from tilelang.passes.select_numbers import select_numbers
 from tilelang.passes.turn_late import turn_late
 from tilelang.schedule.problem import Problem
 
+from .stale_views import refuse_stale
+
 
 def normalised(
     problem: Problem, target: Target, gathers: str | None = None
@@ -41,6 +43,7 @@ def normalised(
     and what is left is computed as TPUs compute; interpreters compute as it is.
     """
     facts, kernel, wide = problem.facts, problem.ir, not target.interpreted
+    refuse_stale(kernel)
     passes: tuple[tuple[str, Callable[[ir.KernelIR], ir.KernelIR]], ...] = (
         ("mask_outside", lambda k: mask_outside(k, facts)),
         ("keep_inside", lambda k: keep_inside(k, facts)),

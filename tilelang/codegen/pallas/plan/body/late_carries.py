@@ -35,43 +35,25 @@ Values = Mapping[str, PExpr]
 def spread_late_carries(body: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
     """The statements, with the constants spread that carries begin with and come late to others."""
     every = tuple(flat(body))
-    loops = [s for s in every if isinstance(s, Inner)]
+    carries = [c for s in every if isinstance(s, Inner) for c in s.carries]
     values = {s.name: s.value for s in every if isinstance(s, Bind)}
-    values |= {c.name: c.init for s in loops for c in s.carries}
-    values |= _left(body, values)
-    late = {_origin(c, values) for s in loops for c in _late(s, values)}
+    values |= {c.name: c.init for c in carries}
+    late = {_origin(c, values) for s in every if isinstance(s, Inner) for c in _late(s, values)}
     return tuple(_spread(stmt, late) for stmt in body) if late else body
-
-
-def _left(body: tuple[PStmt, ...], values: Values) -> dict[str, PExpr]:
-    """What carries are behind their loops, of those that are made of constants in all turns."""
-    found: dict[str, PExpr] = {}
-    for loop in (s for s in body if isinstance(s, Inner)):  # inner ones and earlier ones first
-        found |= _left(loop.body, {**values, **found})
-        _, always = _turns(loop, {**values, **found})
-        found |= {c.out: apply("detach", (c.init,), c.init.type.shape, c.init.type.dtype) for c in always}
-    return found
 
 
 def _late(loop: Inner, values: Values) -> Iterator[InnerCarry]:
     """Carries that are made of constants in the first turn, and of others in a later one."""
-    first, always = _turns(loop, values)
-    if loop.form == "fori_loop":
-        yield from (c for c in first if c not in always)
-
-
-def _turns(loop: Inner, values: Values) -> tuple[list[InnerCarry], list[InnerCarry]]:
-    """The carries that are made of constants in the first turn, and those that always are."""
 
     def alike(carries: list[InnerCarry]) -> list[InnerCarry]:
         filled = {c.name for c in loop.carries if c not in carries}
         return [c for c in carries if _alike(c.next, values, filled)]
 
-    able = [c for c in loop.carries if not _single(c.init)]
+    able = [c for c in loop.carries if loop.form == "fori_loop" and not _single(c.init)]
     once = first = alike([c for c in able if _alike(c.init, values, ())])
     while (still := alike(once)) != once:
         once = still
-    return first, once
+    yield from (c for c in first if c not in once)
 
 
 def _alike(expr: PExpr, values: Values, filled: Collection[str]) -> bool:
