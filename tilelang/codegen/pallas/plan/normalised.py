@@ -13,6 +13,7 @@ from tilelang.codegen.pallas.passes.gather_columns import gather_columns
 from tilelang.codegen.pallas.passes.numbers_as_rows import numbers_as_rows
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
+from tilelang.codegen.pallas.passes.stale_views import refuse_stale
 from tilelang.codegen.pallas.passes.wide_carries import wide_carries
 from tilelang.codegen.pallas.passes.wide_operands import wide_operands
 from tilelang.codegen.pallas.target import Target
@@ -26,8 +27,6 @@ from tilelang.passes.row_products import row_products
 from tilelang.passes.select_numbers import select_numbers
 from tilelang.passes.turn_late import turn_late
 from tilelang.schedule.problem import Problem
-
-from .stale_views import refuse_stale
 
 
 def normalised(
