@@ -18,7 +18,7 @@ import jax
 
 import tilelang as tile
 from tests.fuzzing import gradients
-from tests.fuzzing.compose import compose, means_something
+from tests.fuzzing.compose import compose, means_something, seeds_of
 from tests.fuzzing.corpus import Entry, keep
 from tests.fuzzing.counted import open_numbers
 from tests.fuzzing.elsewhere import try_bucket, try_mesh, try_passes
@@ -254,7 +254,7 @@ def main(argv: Sequence[str]) -> int:
     options = _options(argv)
     _for_many()
     plan = Plan(options.configs, options.tpu, options.trials)
-    seeds = range(options.seed, options.seed + options.count)
+    seeds = seeds_of(options.seed, options.count, options.having)
     if options.what == "gradients":
         return gradients.campaign(seeds)
     trials: list[Trial] = []
@@ -269,7 +269,7 @@ def main(argv: Sequence[str]) -> int:
         if number % 50 == 0:
             print(f"{number} kernels, {time.perf_counter() - start:.0f} s", flush=True)
     print("\n".join(summary(trials)))
-    print(f"seeds {seeds.start} to {seeds.stop - 1}, {time.perf_counter() - start:.0f} s")
+    print(f"seeds {seeds[0]} to {seeds[-1]}, {time.perf_counter() - start:.0f} s")
     return int(any(t.outcome.kind in BAD for t in trials))
 
 
@@ -301,6 +301,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("what", choices=["kernels", "gradients"])
     parser.add_argument("--count", type=int, default=100, help="kernels (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the first (default %(default)s)")
+    parser.add_argument("--having", default="", help="only programs with this change, e.g. viewed")
     parser.add_argument("--configs", type=int, default=8, help="besides the default (%(default)s)")
     parser.add_argument("--trials", type=int, default=150, help="for making a failure smaller")
     parser.add_argument("--keep", action="store_true", help="add failures to the corpus")

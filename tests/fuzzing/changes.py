@@ -83,6 +83,16 @@ def swapped(node: Any, old: Any, new: Any) -> Any:
     return replace(node, **{f.name: swapped(getattr(node, f.name), old, new) for f in fields(node)})
 
 
+def mapped(node: Any, change: Callable[[Any], Any]) -> Any:
+    """What becomes of every statement and value, those inside of others first."""
+    if isinstance(node, tuple):
+        return tuple(mapped(entry, change) for entry in node)
+    if not isinstance(node, Statement | Value):
+        return node
+    inner = {f.name: mapped(getattr(node, f.name), change) for f in fields(node)}
+    return change(replace(node, **inner))
+
+
 def _picked(program: Program, rng: random.Random, kinds: tuple[str, ...]) -> Site | None:
     """A pick of an axis of these kinds that is not looked up."""
     by_name = {a.name: a for a in program.axes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,7 @@ from tests.fuzzing.small import (
 from tests.fuzzing.stepped import stepped
 from tests.fuzzing.tallied import tallied
 from tests.fuzzing.text import source
+from tests.fuzzing.views import rewritten, viewed
 
 LARGEST = 60  # nodes of a large kernel, which makes one compile slow
 MOST = 4  # changes
@@ -59,6 +61,9 @@ LANES = 0.08  # of the programs
 TWICE = 0.06  # of the programs
 REPEATED = 0.05  # of the programs
 CARRIED = 0.06  # of the programs
+REWRITTEN = 0.05  # of the programs
+VIEWED = 0.3  # of the programs
+ALWAYS = 0.9  # of those that are rewritten
 BESIDE = 0.04  # of the programs
 SHARED = 0.12  # of the programs with an input that is loaded at an index
 TILES = 0.05  # of the programs count tiles of open blocks
@@ -86,7 +91,7 @@ def compose(seed: int, sized: bool = True) -> Composed:
     for attempt in range(100):
         rng = random.Random(f"{seed} {attempt}")
         softmax = random.Random(f"softmax {seed} {attempt}").random() < SOFTMAX
-        boxed = tiles = False
+        boxed = tiles = again = False
         if random.Random(f"paged {seed} {attempt}").random() < PAGED:
             program, softmax = paged(rng), False
         elif random.Random(f"grouped {seed} {attempt}").random() < GROUPED:
@@ -101,6 +106,8 @@ def compose(seed: int, sized: bool = True) -> Composed:
             program, softmax = counted(rng), False
         elif sized and random.Random(f"carried {seed} {attempt}").random() < CARRIED:
             program, softmax = carried(rng), False
+        elif again := sized and random.Random(f"rewritten {seed} {attempt}").random() < REWRITTEN:
+            program, softmax = rewritten(rng), False
         elif sized and random.Random(f"beside {seed} {attempt}").random() < BESIDE:
             program, softmax = beside(rng), False
         elif sized and random.Random(f"repeated {seed} {attempt}").random() < REPEATED:
@@ -114,8 +121,8 @@ def compose(seed: int, sized: bool = True) -> Composed:
                 program = guarded(program, own)
         if not means_something(program):
             continue
-        changes: list[str] = []
-        as_it_is = (boxed or tiles) and rng.random() < AS_THEY_ARE
+        changes = ["rewritten"] if again else []
+        as_it_is = (boxed or tiles or again) and rng.random() < AS_THEY_ARE
         for _ in range(0 if as_it_is else rng.randint(1, MOST)):
             found = changed(program, rng)
             asked = range(1000 * seed, 1000 * seed + ASKED) if softmax else ()
@@ -149,9 +156,22 @@ def compose(seed: int, sized: bool = True) -> Composed:
         if sized and random.Random(f"narrow {seed} {attempt}").random() < NARROW:
             made = narrowed(program, random.Random(f"dtypes {seed} {attempt}"))
             program, changes = made, [*changes, "narrowed"]
+        likely = ALWAYS if again else VIEWED
+        if sized and random.Random(f"viewed {seed} {attempt}").random() < likely:
+            made = viewed(program, random.Random(f"views {seed} {attempt}"))
+            if made is not None and means_something(made):
+                program, changes = made, [*changes, "viewed"]
         if program.results:
             return Composed(program, tuple(changes))
     raise AssertionError(f"seed {seed} gives no program")
+
+
+def seeds_of(first: int, count: int, change: str = "") -> Sequence[int]:
+    """So many seeds from one on; those of programs with a change, if one is named."""
+    if not change:
+        return range(first, first + count)
+    able = (seed for seed in itertools.count(first) if change in compose(seed).changes)
+    return tuple(itertools.islice(able, count))
 
 
 def fixed(program: Program, rng: random.Random) -> Program:

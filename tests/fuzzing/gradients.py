@@ -22,7 +22,7 @@ import numpy as np
 
 import tilelang as tile
 from tests.derivatives import derived, launched
-from tests.fuzzing.compose import compose, means_something
+from tests.fuzzing.compose import VIEWED, compose, means_something
 from tests.fuzzing.elsewhere import broken, gradients_elsewhere
 from tests.fuzzing.inputs import Case, case
 from tests.fuzzing.meaning import evaluate
@@ -30,6 +30,7 @@ from tests.fuzzing.program import Load, Program, Store, parts
 from tests.fuzzing.text import source
 from tests.fuzzing.trained import trained
 from tests.fuzzing.trial import OK, Outcome, failure, loaded
+from tests.fuzzing.views import viewed
 from tests.numerics import as_dtype
 from tests.partitions import divided
 from tilelang.errors import GradientError
@@ -227,7 +228,10 @@ def drawn(seed: int) -> tuple[Program, tuple[str, ...]]:
     """The program of a seed that is differentiated, and what of training code it was given."""
     program = wide(compose(seed).program)
     made, names = trained(program, random.Random(f"trained {seed}"))
-    return (made, names) if names and means_something(made) else (program, ())
+    program, names = (made, names) if names and means_something(made) else (program, ())
+    rng = random.Random(f"viewed {seed} in training")
+    seen = viewed(program, rng) if not program.views and rng.random() < VIEWED else None
+    return (seen, (*names, "viewed")) if seen and means_something(seen) else (program, names)
 
 
 def campaign(seeds: Sequence[int]) -> int:

@@ -139,7 +139,8 @@ def evaluate(
     run.block, run.detached = block, detached
     with np.errstate(all="ignore"):
         _block(run, program.body, {})
-    return Evaluated({t.name: memory[t.name] for t in program.results}, run.read)
+    seen = {v.name: v.array(memory[v.tensor]) for v in program.views}
+    return Evaluated({t.name: {**memory, **seen}[t.name] for t in program.results}, run.read)
 
 
 # ---------------------------------------------------------------- statements

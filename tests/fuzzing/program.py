@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from tests.fuzzing.view import Step as Step  # what the corpus reads
+from tests.fuzzing.view import View
+
 USUAL = 16  # positions of a tile whose block is left open
 
 
@@ -132,8 +135,11 @@ class Ref:
 
 @dataclass(frozen=True)
 class Load:
+    """view: the name of the view in whose form the elements are read, "" for the array itself."""
+
     tensor: str
     index: tuple[Pick, ...]
+    view: str = ""
 
 
 @dataclass(frozen=True)
@@ -348,11 +354,12 @@ Statement = Let | Update | Swap | Store | Loop | If
 
 @dataclass(frozen=True)
 class Program:
-    """Axes in no order, tensors in that of the arguments and results, and nests of loops."""
+    """Axes in no order, tensors in that of the arguments and results, nests of loops, and views."""
 
     axes: tuple[Axis, ...]
     tensors: tuple[Tensor, ...]
     body: tuple[Statement, ...]
+    views: tuple[View, ...] = ()
 
     def axis(self, name: str) -> Axis:
         return {a.name: a for a in self.axes}[name]
@@ -370,8 +377,20 @@ class Program:
 
     @property
     def results(self) -> tuple[Tensor, ...]:
-        """What is returned: outputs, and arguments that were stored to."""
-        return tuple(t for t in self.tensors if t.role in ("output", "changed"))
+        """What is returned: outputs, and arguments that were stored to, or views of them."""
+        return tuple(r for t in self.tensors for r in self._returned(t))
+
+    def _returned(self, tensor: Tensor) -> Iterator[Tensor]:
+        if tensor.role not in ("output", "changed"):
+            return
+        seen = [v for v in self.views if v.tensor == tensor.name and v.returned]
+        if all(v.returned == "beside" for v in seen):
+            yield tensor
+        for view in seen:
+            yield replace(tensor, name=view.name, shape=view.shape(tensor.shape))
+
+    def view(self, name: str) -> View:
+        return {v.name: v for v in self.views}[name]
 
 
 # ---------------------------------------------------------------- walking
@@ -408,14 +427,16 @@ def names(program: Program) -> frozenset[str]:
 
 
 def pruned(program: Program) -> Program:
-    """Without the axes and tensors that nothing uses."""
+    """Without the axes, tensors and views that nothing uses."""
     axes = {p.axis for p in parts(program.body) if isinstance(p, Loop | Pick | Term)}
     axes |= {d for p in parts(program.body) if isinstance(p, Let) for d in p.dims}
-    used = names(program)
+    used, own = names(program), program.views
+    seen = {p.view for p in parts(program.body) if isinstance(p, Load)}
     return replace(
         program,
         axes=tuple(a for a in program.axes if a.name in axes),
         tensors=tuple(t for t in program.tensors if t.name in used),
+        views=tuple(v for v in own if v.tensor in used and (v.returned or v.name in seen)),
     )
 
 

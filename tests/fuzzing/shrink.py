@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
+from tests.fuzzing.changes import mapped
 from tests.fuzzing.program import (
     Axis,
     Chosen,
@@ -34,6 +35,7 @@ from tests.fuzzing.program import (
     parts,
     pruned,
 )
+from tests.fuzzing.view import View
 
 Fails = Callable[[Program], bool]
 
@@ -58,6 +60,8 @@ def candidates(program: Program) -> Iterator[Program]:
     """Programs with one thing less, larger steps first; each still means something."""
     for body in (*_without_statements(program.body), *_simpler(program.body)):
         yield from _complete(replace(program, body=body))
+    for view in program.views:
+        yield from _complete(_without_view(program, view))
     for place, axis in enumerate(program.axes):
         for found in _simpler_axis(axis):
             axes = (*program.axes[:place], found, *program.axes[place + 1 :])
@@ -67,6 +71,17 @@ def candidates(program: Program) -> Iterator[Program]:
             yield replace(
                 program, tensors=(*program.tensors[:place], found, *program.tensors[place + 1 :])
             )
+
+
+def _without_view(program: Program, view: View) -> Program:
+    """What is read by the view is read as it lies."""
+
+    def plain(node: Any) -> Any:
+        by_view = isinstance(node, Load) and node.view == view.name
+        return replace(node, view="") if by_view else node
+
+    left = tuple(v for v in program.views if v != view)
+    return replace(program, body=mapped(program.body, plain), views=left)
 
 
 def _simpler_axis(axis: Axis) -> Iterator[Axis]:

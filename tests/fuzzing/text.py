@@ -6,7 +6,7 @@ Where operands have different dimensions the text says how: `a[:, None] + b`, `.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -44,6 +44,7 @@ from tests.fuzzing.program import (
     Whole,
     parts,
 )
+from tests.fuzzing.view import Place, merged
 
 HEAD = """import tilelang as tile
 import tilelang.language as hl
@@ -111,6 +112,7 @@ class Scope:
 def source(program: Program, lengths: Mapping[str, str] = NUMBERS) -> str:
     """A module with one kernel, `kernel`; `lengths` is how long axes are, where not in numbers."""
     lines = [_created(t, _shape(program, t, lengths)) for t in program.outputs]
+    lines += [view.source(program.tensor(view.tensor).shape) for view in program.views]
     lines += _block(Scope(program, lengths=lengths), program.body)
     lines.append("return " + ", ".join(t.name for t in program.results))
     head = HEAD.format(arguments=", ".join(t.name for t in program.arguments))
@@ -452,26 +454,64 @@ def _einsum(scope: Scope, left: Text, right: Text, over: str) -> Text:
 
 def _load(scope: Scope, load: Load) -> Text:
     """Its dimensions in the order of the loops."""
+    if load.view:
+        name, places = _seen_as(scope, load)
+        found = f"{name}[{', '.join(p.text for p in places)}]"
+        return _ordered(scope, _reshaped(scope, found, places))
     written = _written(scope, load.index)
-    dims = scope.order(set(written))
-    return Text(dims, _permuted(Text(written, f"{load.tensor}[{_index(scope, load.index)}]"), dims))
+    return _ordered(scope, Text(written, f"{load.tensor}[{_index(scope, load.index)}]"))
+
+
+def _ordered(scope: Scope, value: Text) -> Text:
+    dims = scope.order(set(value.dims))
+    return Text(dims, _permuted(value, dims))
+
+
+def _seen_as(scope: Scope, load: Load) -> tuple[str, list[Place]]:
+    """What is indexed, and how: the array, or a view of it."""
+    view, places = scope.program.view(load.view), [_place(scope, p) for p in load.index]
+    return view.name, view.index(places, scope.program.tensor(load.tensor).shape)
+
+
+def _place(scope: Scope, pick: Pick) -> Place:
+    text, lanes = _pick(scope, pick), _pick(scope, pick)
+    if text == pick.axis and scope.vector(pick.axis):
+        lanes = f"{text}.index"
+    elif ":" in text:
+        lanes = ""
+    return Place(text, lanes, tuple((a, 0) for a in _written(scope, (pick,))), text == ":")
+
+
+def _reshaped(scope: Scope, text: str, places: Sequence[Place]) -> Text:
+    """A value in the dimensions of axes, where those of a view are several of them or parts."""
+    dims = merged(tuple(part for place in places for part in place.parts))
+    if all(len(p.parts) < 2 and (p.parts or (("", 0),))[0][1] == 0 for p in places):
+        return Text(dims, text)
+    return Text(dims, f"{text}.reshape({_lengths(scope, dims)})")
 
 
 def _masked(scope: Scope, masked: Masked) -> Text:
     load, written = masked.load, _written(scope, masked.load.index)
+    if load.view:
+        raise ValueError("a mask is of an array as it lies")
     given = f"{load.tensor}, {_listed(scope, load.index)}"
     mask = _mask(scope, masked.masks, load.index)
     whole = "int" in scope.program.tensor(load.tensor).dtype
     other = int(masked.other) if whole else masked.other
-    found = Text(written, f"hl.load({given}, mask={mask}, other={other})")
-    dims = scope.order(set(written))
-    return Text(dims, _permuted(found, dims))
+    return _ordered(scope, Text(written, f"hl.load({given}, mask={mask}, other={other})"))
 
 
 def _listed(scope: Scope, index: tuple[Pick, ...]) -> str:
     """The index in the brackets of hl.load and hl.store."""
-    found = (_pick(scope, pick) for pick in index)
-    return f"[{', '.join('slice(None)' if p == ':' else p for p in found)}]"
+    return f"[{', '.join(_argument(_pick(scope, pick)) for pick in index)}]"
+
+
+def _argument(place: str) -> str:
+    """A slice as an argument has it."""
+    begin, colon, end = place.partition(":")
+    if not colon:
+        return place
+    return f"slice({begin}, {end})" if begin else "slice(None)"
 
 
 def _mask(scope: Scope, masks: tuple[Mask, ...], index: tuple[Pick, ...]) -> str:
@@ -516,7 +556,7 @@ def _pick(scope: Scope, pick: Pick) -> str:
         return " + ".join([*map(_term, pick.terms), *numbers])
     axis = scope.program.axis(pick.axis)
     if axis.kind == "full":
-        return ":"
+        return f"{pick.shift}:{pick.shift + axis.size}" if pick.shift else ":"
     terms = [*map(_term, pick.terms), _along(axis, pick)]
     if pick.shift < 0:
         return f"{' + '.join(terms)} - {-pick.shift}"

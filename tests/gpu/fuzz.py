@@ -33,7 +33,7 @@ import numpy as np
 
 import tilelang as tile
 from tests.fuzzing.campaign import _general, _smallest
-from tests.fuzzing.compose import compose, means_something
+from tests.fuzzing.compose import compose, means_something, seeds_of
 from tests.fuzzing.counted import cut, open_numbers
 from tests.fuzzing.inputs import Case, case, wild
 from tests.fuzzing.program import Axis, If, Loop, Program, Statement
@@ -322,13 +322,14 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu.fuzz")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--having", default="", help="only programs with this change, e.g. viewed")
     parser.add_argument("--configs", type=int, default=2, help="besides the default")
     parser.add_argument("--layouts", type=int, default=3, help="for each config")
     parser.add_argument("--limit", type=float, default=60, help="seconds for each program")
     parser.add_argument("--trials", type=int, default=0, help="for making a failure smaller")
     options = parser.parse_args(argv)
     start, tally = time.perf_counter(), Tally()
-    for number, seed in enumerate(range(options.seed, options.seed + options.count), 1):
+    for number, seed in enumerate(seeds_of(options.seed, options.count, options.having), 1):
         try:
             with time_limit(options.limit):
                 explore(seed, options, tally)

@@ -13,6 +13,7 @@ from tilelang.codegen.pallas.passes.gather_columns import gather_columns
 from tilelang.codegen.pallas.passes.numbers_as_rows import numbers_as_rows
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
+from tilelang.codegen.pallas.passes.stale_views import refuse_stale
 from tilelang.codegen.pallas.passes.wide_carries import wide_carries
 from tilelang.codegen.pallas.passes.wide_operands import wide_operands
 from tilelang.codegen.pallas.target import Target
@@ -41,6 +42,7 @@ def normalised(
     and what is left is computed as TPUs compute; interpreters compute as it is.
     """
     facts, kernel, wide = problem.facts, problem.ir, not target.interpreted
+    refuse_stale(kernel)
     passes: tuple[tuple[str, Callable[[ir.KernelIR], ir.KernelIR]], ...] = (
         ("mask_outside", lambda k: mask_outside(k, facts)),
         ("keep_inside", lambda k: keep_inside(k, facts)),
