@@ -89,8 +89,9 @@ def mapped(node: Any, change: Callable[[Any], Any]) -> Any:
         return tuple(mapped(entry, change) for entry in node)
     if not isinstance(node, Statement | Value):
         return node
-    inner = {f.name: mapped(getattr(node, f.name), change) for f in fields(node)}
-    return change(replace(node, **inner))
+    return change(
+        replace(node, **{f.name: mapped(getattr(node, f.name), change) for f in fields(node)})
+    )
 
 
 def _picked(program: Program, rng: random.Random, kinds: tuple[str, ...]) -> Site | None:

@@ -430,13 +430,15 @@ def pruned(program: Program) -> Program:
     """Without the axes, tensors and views that nothing uses."""
     axes = {p.axis for p in parts(program.body) if isinstance(p, Loop | Pick | Term)}
     axes |= {d for p in parts(program.body) if isinstance(p, Let) for d in p.dims}
-    used, own = names(program), program.views
+    used = names(program)
     seen = {p.view for p in parts(program.body) if isinstance(p, Load)}
     return replace(
         program,
         axes=tuple(a for a in program.axes if a.name in axes),
         tensors=tuple(t for t in program.tensors if t.name in used),
-        views=tuple(v for v in own if v.tensor in used and (v.returned or v.name in seen)),
+        views=tuple(
+            v for v in program.views if v.tensor in used and (v.returned or v.name in seen)
+        ),
     )
 
 

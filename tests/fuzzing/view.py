@@ -139,7 +139,7 @@ def _factor(length: Length) -> str:
 def _written(step: Step, lengths: list[Length], text: str) -> str:
     """The text of an array of which one step more is taken; `lengths` are those of the result."""
     match step.how:
-        case "permute" if len(lengths) == 2:
+        case "permute" if step.arg == (1, 0):
             return f"{text}.T"
         case "permute":
             return f"hl.permute({text}, {step.arg})"

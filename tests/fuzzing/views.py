@@ -170,7 +170,7 @@ def rewritten(rng: random.Random) -> Program:
     found, body = list[Tensor](), list[Statement]()
     for place, kind in enumerate(rng.choice(("rsr", "sr", "srsr", "rssr", "rs"))):
         own = rng.choice((ragged, plain, singles))
-        axes = ((group, own) if planes or own == ragged else (own,))
+        axes = (group, own) if planes or own == ragged else (own,)
         axes = (*axes, *((columns,) if columns.kind == "tile" else ()))
         index = (*planes, Pick(own.name), Pick("c"))
         if kind == "s":
