@@ -215,6 +215,10 @@ MUTATIONS = (
         _obstacle("places that meet"),
     ),
     Mutation(
+        "views of results are those of a device", partition, "_as_they_lie", lambda *args: None,
+        _obstacle("sums in another form"),
+    ),
+    Mutation(
         "pairs of positions are those of a device", partition, "_beside", lambda *args: None,
         _obstacle("pairs of positions"),
     ),

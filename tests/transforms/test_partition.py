@@ -181,6 +181,16 @@ def places_that_meet(x):
     return y
 
 
+def sums_in_another_form(x):
+    y = hl.zeros([x.shape[1]], dtype=hl.float32)
+    for tn in hl.tile(x.shape[1]):
+        acc = hl.zeros([tn], dtype=hl.float32)
+        for tm in hl.tile(x.shape[0]):
+            acc = acc + x[tm, tn].sum(0)
+        y[tn] = acc
+    return y.reshape(x.shape[1] // 2, 2)
+
+
 def pairs(x):
     y = hl.empty([x.shape[0], x.shape[0]], dtype=x.dtype)
     for i, j in hl.tile([x.shape[0], x.shape[0]]):
@@ -261,6 +271,11 @@ OBSTACLES = {
     "places that meet": (
         places_that_meet, (((8,), F),), {
             "t+t_1": "it was not proved that elements of y are stored once",
+        },
+    ),
+    "sums in another form": (  # that of one device would be returned
+        sums_in_another_form, (((8, 4), F),), {
+            "tm": "y is reshaped or transposed", "tn": "y is reshaped or transposed",
         },
     ),
     "pairs of positions": (

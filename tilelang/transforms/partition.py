@@ -20,7 +20,7 @@ k[h // share]: positions that share one stay together, and it is split into as m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -240,14 +240,19 @@ def _only_indexed(factor: Factor, known: _Kernel) -> None:
             raise _Obstacle(f"{tensor} is indexed in another way, too")
         if (tensor, dim) in factor.edges and not {axis_of(entry), following(entry)} & factor.axes:
             raise _Obstacle(f"{tensor} is indexed in another way, too")
-    for tensor in (t for t, _ in factor.dims | factor.edges):
-        views = any(t.view is not None and t.view.source == tensor for t in known.ir.tensors)
-        if views or known.ir.tensor(tensor).view is not None:
-            raise _Obstacle(f"{tensor} is reshaped or transposed")
+    _as_they_lie((t for t, _ in factor.dims | factor.edges), known)
     for tensor, dim in factor.edges:
         role = known.ir.tensor(tensor).role
         if role != "input" or _size(known, (tensor, dim)) != factor.size + 1:
             raise _Obstacle(f"{tensor} does not hold one number more than there are groups")
+
+
+def _as_they_lie(tensors: Iterable[str], known: _Kernel) -> None:
+    """What is split or added up has no other form, which would stay as it was on one device."""
+    for tensor in tensors:
+        views = any(t.view is not None and t.view.source == tensor for t in known.ir.tensors)
+        if views or known.ir.tensor(tensor).view is not None:
+            raise _Obstacle(f"{tensor} is reshaped or transposed")
 
 
 def _beside(factor: Factor, known: _Kernel) -> None:
@@ -342,6 +347,7 @@ def _from_zero(added: frozenset[str], known: _Kernel) -> None:
 
 
 def _unread(added: frozenset[str], known: _Kernel) -> None:
+    _as_they_lie(sorted(added), known)
     read = {tensor for expr in _expressions(known.ir) for tensor in _loaded(expr)}
     for name in added & read:
         raise _Obstacle(f"{name} is added up over devices and read by the kernel")
