@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ..errors import Loc
 from ..ir import (
     Apply,
     At,
@@ -49,10 +48,8 @@ def local(ir: KernelIR, split: Mapping[Factor, int]) -> KernelIR:
         )
 
     values, given = assigned(ir.body), more(ir, split)
-    visit, numbered = of_whole(
-        {axis: _number(name) for name, f in given.firsts.items() for axis in f.axes},
-        {source: twin for twin, source in given.wholes.items()},
-    )
+    firsts = {axis: _number(name) for name, f in given.firsts.items() for axis in f.axes}
+    visit, numbered = of_whole(firsts, {of: twin for twin, of in given.wholes.items()})
 
     def partial_sums(stmt: Stmt) -> Body:
         if isinstance(stmt, Store) and stmt.tensor in sums and stmt.combine is None:
@@ -67,9 +64,8 @@ def local(ir: KernelIR, split: Mapping[Factor, int]) -> KernelIR:
         if axis.static is not None:
             return shorter
         factor = next(f for f in split if axis.name in f.axes)
-        first = next((_number(n) for n, f in given.firsts.items() if f is factor), None)
         begin, end = (inlined(bound, values) for bound in (axis.begin, axis.end))
-        part = _OwnRange(factor, first, visit)
+        part = _OwnRange(factor, firsts.get(axis.name), visit)
         low, high = part.limit(begin, "maximum", 0), part.limit(end, "minimum", own)
         return replace(shorter, begin=low, end=high)
 
@@ -80,7 +76,7 @@ def local(ir: KernelIR, split: Mapping[Factor, int]) -> KernelIR:
             *(replace(t, shape=shape(t), dtype=sums.get(t.name, t.dtype)) for t in ir.tensors),
             *(replace(ir.tensor(of), name=twin, shape=shape(ir.tensor(of)))
               for twin, of in given.wholes.items()),
-            *(Tensor(name, (1,), "int32", "input", _loc(ir)) for name in given.firsts),
+            *(Tensor(name, (1,), "int32", "input", ir.loc) for name in given.firsts),
         ),
         axes=tuple(map(ranged, ir.axes)),
         body=tuple(s for s in map_body(ir.body, partial_sums) if isinstance(s, Loop)),
@@ -128,10 +124,6 @@ def _numbers(ir: KernelIR, split: Collection[Factor]) -> Iterator[Expr]:
 
 def _number(name: str) -> Load:
     return Load(name, (At(Const(0, INT)),), INT)
-
-
-def _loc(ir: KernelIR) -> Loc:
-    return ir.tensors[0].loc
 
 
 @dataclass(frozen=True)

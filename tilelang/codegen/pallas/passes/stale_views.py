@@ -8,23 +8,24 @@ for t in hl.tile(...):
 
 from __future__ import annotations
 
-from tilelang.ir import KernelIR, Load, Store, walk
+from tilelang.ir import KernelIR, Loop, Store, loads
 from tilelang.ir.traversal import exprs_of, statements
 from tilelang.schedule.refusal import Refused, Rule
 
 
 def refuse_stale(kernel: KernelIR) -> None:
-    """Refused at the first loop that would read what was there before it."""
+    """Refused at the first loop that would read what was there before it, in ranges too."""
     for loop in kernel.body:
         inside = tuple(statements((loop,)))
         stores = {kernel.root(s.tensor): s for s in inside if isinstance(s, Store)}
-        for part in (p for e in exprs_of((loop,), ()) for p in walk(e)):
-            store = stores.get(kernel.root(part.tensor)) if isinstance(part, Load) else None
-            if isinstance(part, Load) and store is not None and part.tensor != store.tensor:
+        ranges = (kernel.axis(s.axis) for s in inside if isinstance(s, Loop))
+        for load in (found for e in exprs_of((loop,), ranges) for found in loads(e)):
+            store = stores.get(kernel.root(load.tensor))
+            if store is not None and load.tensor != store.tensor:
                 raise Refused(
                     Rule.KERNEL,
-                    f"{part.tensor} is a view of {store.tensor}, which is stored to in the same "
+                    f"{load.tensor} is a view of {store.tensor}, which is stored to in the same "
                     "loop: TPUs make views between loops, and what is stored would not be in it",
                     store.loc,
-                    f"read {store.tensor} itself, or {part.tensor} in a loop of its own",
+                    f"read {store.tensor} itself, or {load.tensor} in a loop of its own",
                 )

@@ -364,7 +364,7 @@ class _Loop:
             kept.append((operand, parts * size))
         large = not through or size > HELD  # registers hold the others
         if load is None and side == 0 and large and self._stays(operand):
-            kept += [(operand, parts * size)]
+            kept.append((operand, parts * size))
         elif not direct and (load is None or self._moves(load)):
             passing += self._computed(dot, side, load is not None)
         return kept, passing
