@@ -164,8 +164,10 @@ def outcome(kernel, arguments, axes, specs, kind=EXPLICIT) -> dict:
         except jax.errors.JaxRuntimeError as error:  # raised while XLA asks how to split it
             return {"refused": str(error).partition("CallError: ")[2].partition("\n\t")[0]}
         result, eager = compiled(*given), kernel(*given)
+    unset = jax.jit(kernel)(*given)  # the arguments know their mesh, where no caller set one
     found = list(map(np.asarray, jax.tree.leaves(result)))
-    assert all(map(np.array_equal, map(np.asarray, jax.tree.leaves(eager)), found))
+    for other in (eager, unset):
+        assert all(map(np.array_equal, map(np.asarray, jax.tree.leaves(other)), found))
     return {"error": max(map(distance, found, want)), **read(compiled)}
 
 

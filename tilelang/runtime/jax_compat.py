@@ -41,9 +41,14 @@ def traced_on_tpu() -> Iterator[None]:
         yield
 
 
+def sharding_of(array: object) -> Any:
+    """How the type of an array says that it is sharded, over explicit axes; None if it cannot."""
+    return getattr(jax.typeof(array), "sharding", None)
+
+
 def sharded_axes(array: object) -> tuple[tuple[str, ...], ...]:
     """The explicit mesh axes that each dimension of a traced array is split over."""
-    return axes_of(getattr(jax.typeof(array), "sharding", None), len(getattr(array, "shape", ())))
+    return axes_of(sharding_of(array), len(getattr(array, "shape", ())))
 
 
 def axes_of(sharding: object, rank: int) -> tuple[tuple[str, ...], ...]:
@@ -53,11 +58,15 @@ def axes_of(sharding: object, rank: int) -> tuple[tuple[str, ...], ...]:
     return tuple(e if isinstance(e, tuple) else () if e is None else (e,) for e in entries)
 
 
-def sharded_like(array: Any, axes: tuple[tuple[str, ...], ...]) -> Any:
-    """The array split over these explicit mesh axes, dimension by dimension."""
+def sharded_like(array: Any, sharding: Any) -> Any:
+    """The array split over the explicit mesh axes of another's sharding, dimension by dimension."""
+    axes = axes_of(sharding, array.ndim)
     if sharded_axes(array) == axes:
         return array
-    return jax.sharding.reshard(array, PartitionSpec(*(names or None for names in axes)))
+    # the mesh is named: jax.jit knows of none where the caller set none
+    mesh = mesh_of([array]) if sharding.mesh.empty else sharding.mesh
+    spec = PartitionSpec(*(names or None for names in axes))
+    return jax.sharding.reshard(array, jax.sharding.NamedSharding(mesh, spec))
 
 
 def mesh_of(arrays: Sequence[Any]) -> Any:

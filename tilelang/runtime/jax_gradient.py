@@ -20,9 +20,9 @@ from jax.interpreters import ad, batching, mlir
 
 from ..errors import CallError, GradientError
 from .gradients import Gradient, misshapen, refused
-from .jax_compat import sharded_axes, sharded_like, varying_alike
+from .jax_compat import sharded_like, sharding_of, varying_alike
 
-Shape = tuple[tuple[int, ...], Any, tuple[tuple[str, ...], ...]]
+Shape = tuple[tuple[int, ...], Any, Any]
 Resolve = Callable[[frozenset[str]], Gradient]
 
 
@@ -53,7 +53,7 @@ def _is_float(array: Any) -> bool:
 class _Kept:
     """What backward needs besides arrays.
 
-    shapes  shape, dtype and mesh axes of every argument that has a gradient
+    shapes  shape, dtype and sharding of every argument that has a gradient
     only    the arguments that it was found for, if it was not found for all of those
     tree    the structure of what was saved, and `rest` its leaves that are no arrays, by place
     """
@@ -69,7 +69,7 @@ def _forward(
     name: str, operands: tuple[str, ...], single: bool, resolve: Resolve, *primals: Any
 ) -> Any:
     shapes = {
-        operand: (p.value.shape, p.value.dtype, sharded_axes(p.value))
+        operand: (p.value.shape, p.value.dtype, sharding_of(p.value))
         for operand, p in zip(operands, primals, strict=True)
         if _is_float(p.value)
     }
@@ -161,10 +161,10 @@ def _checked(name: str, operand: str, made: Any, wanted: Shape | None) -> Any:
     """The gradient in the dtype of its argument, sharded as that is; None is zero."""
     if made is None or wanted is None:
         return None
-    shape, dtype, axes = wanted
+    shape, dtype, sharding = wanted
     if tuple(made.shape) != tuple(shape):
         raise misshapen(name, operand, made.shape, shape)
-    return sharded_like(jnp.asarray(made, dtype), axes)
+    return sharded_like(jnp.asarray(made, dtype), sharding)
 
 
 # ---------------------------------------------------------------- forward mode

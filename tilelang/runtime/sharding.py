@@ -226,6 +226,6 @@ def over_mesh(
     whole = jax.shard_map(
         body, mesh=mesh, in_specs=specs, out_specs=tuple(map(split.spec, results)), check_vma=False
     )
-    return lambda arrays: whole(
-        *(jax.sharding.reshard(a, spec) for a, spec in zip(arrays, specs, strict=True))
-    )
+    # the mesh is named: jax.jit of a vmap knows of none where the caller set none
+    places = tuple(jax.sharding.NamedSharding(mesh, spec) for spec in specs)
+    return lambda arrays: whole(*map(jax.sharding.reshard, arrays, places))
