@@ -18,7 +18,7 @@ from .autotune import lock as locks
 from .errors import CallError, TileError
 from .runtime import bridge, pickled
 from .runtime.choices import Choices
-from .runtime.dynamo import entry_of, in_graph, keep_out, mark_constant
+from .runtime.dynamo import Entries, in_graph, keep_out, traced
 from .runtime.entries import Entry, entry_for, key_of
 from .runtime.given import Given, given_of
 from .runtime.later import Filed, later
@@ -151,7 +151,7 @@ class Kernel:
         self._part_launches: dict[Hashable, Launch] = {}
         self._torches: dict[Hashable, torch_kernel.KernelCompiler] = {}
         self._registration: gradients.Registration | None = None
-        self._in_graph: Any = None
+        self._nodes = Entries(self.signature, self._called)
         self._is_method = is_method(fn)
         self._batches: dict[Hashable, Remembered] = {}
         self._larger: dict[tuple[str, ...], Kernel] = {}
@@ -170,8 +170,7 @@ class Kernel:
         and ParseError, TypingError or PlanError at the first call for what is wrong in the kernel.
         """
         if in_graph():
-            self._enter_graph()
-            return self._in_graph(*args, config=config, target=target, **kwargs)
+            return traced(self._nodes, args, kwargs, config, target)
         if kwargs or len(args) != self._arity:
             args = bind(self.signature, args, kwargs)
         self._calls += 1
@@ -270,13 +269,6 @@ class Kernel:
         return gradients.registered(self._registration, self, parsed, statics)
 
     # ------------------------------------------------------------ torch
-
-    def _enter_graph(self) -> None:
-        """Has Dynamo record a call of `_in_graph`; it runs this, and takes it for a constant."""
-        if self._in_graph is None:
-            self._in_graph = entry_of(self.signature, self._called)
-
-    mark_constant(_enter_graph)
 
     def _torch(self, config: Config | None, target: AnyTarget) -> torch_kernel.KernelCompiler:
         """What calls in torch's transforms are made of."""

@@ -146,14 +146,3 @@ def test_data_among_fakes_is_refused_by_torch():
         under(FakeTensorMode())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compile_breaks_the_graph_at_objects(backend):
-    """A kernel that is given an object is no node of a graph; others are."""
-    torch._dynamo.reset()
-    run = torch.compile(Layer(), backend=backend)
-    for x in (X, X, X[:11]):
-        torch.testing.assert_close(run(x), torch.relu(x) * 3 + x * 2)
-    torch._dynamo.reset()
-    with pytest.raises(torch._dynamo.exc.Unsupported):
-        torch.compile(Layer(), backend=backend, fullgraph=True)(X)

@@ -137,8 +137,10 @@ def sizes_of(tensors: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def known(value: Any) -> Any:
-    """A number that torch traces as a symbol, fixed; other values as they are."""
+    """A number that torch traces as a symbol, fixed, in a tuple too; other values as they are."""
     match value:
+        case tuple() if type(value) is tuple:
+            return tuple(map(known, value))
         case torch.SymBool():
             return bool(value)
         case torch.SymInt():
