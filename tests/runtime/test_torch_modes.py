@@ -144,5 +144,3 @@ class Layer(torch.nn.Module):
 def test_data_among_fakes_is_refused_by_torch():
     with pytest.raises(AssertionError, match="Please convert all Tensors to FakeTensors first"):
         under(FakeTensorMode())
-
-
