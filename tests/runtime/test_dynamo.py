@@ -147,3 +147,23 @@ def test_a_wrong_config_is_refused_at_the_line():
 def test_a_wrong_call_says_what_the_kernel_takes():
     with pytest.raises(Exception, match=r"applied takes 2 arguments \(x, f\) but 3 were given"):
         compiled(lambda x: applied(x, hl.exp, 3))(X)
+
+
+class Weighted(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(16))
+
+    @tile.kernel
+    def forward(self, x):
+        y = hl.empty(x.shape, dtype=x.dtype)
+        for t in hl.tile(x.shape[0]):
+            y[t, :] = x[t, :] * self.weight[:]
+        return y
+
+
+def test_parameters_have_to_be_arguments():
+    """The sentence is that of an eager call: what a kernel reads of outside is never fake."""
+    for run in (Weighted(), compiled(Weighted())):
+        with pytest.raises(Exception, match="an array from outside of the kernel is used as a"):
+            run(X)

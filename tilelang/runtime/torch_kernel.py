@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import CallError, GradientError
 from ..ir import TensorSpec
@@ -162,7 +163,9 @@ def _kernel(
     def parse(specs: Sequence[TensorSpec], sizes: Sizes) -> Remembered:
         there = dict(zip(tensors, specs, strict=True))
         values = {n: there[n] if n in there else statics[n] for n in names}
-        return compiler.parse(Given(values, {n: Described(s, "shape") for n, s in there.items()}))
+        described = {n: Described(s, "shape") for n, s in there.items()}
+        with _disable_current_modes():  # what the kernel reads of outside is as it is, never fake
+            return compiler.parse(Given(values, described))
 
     def run(arrays: Sequence[Any], sizes: Sizes) -> Sequence[Any]:
         there = dict(zip(tensors, arrays, strict=True))
