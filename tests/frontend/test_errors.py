@@ -69,10 +69,19 @@ def test_every_message_that_is_not_from_python_has_a_hint():
         "two_ellipses",
         "unknown_method",
         "not_a_function",
-        "constexpr_tensor",
         "value_called",
         "loop_target_is_subscript",
     }
+
+
+def test_a_number_of_jax_for_a_constant():
+    """What jax.jit traces as a 0-d array is no constant of a kernel."""
+    with pytest.raises(CallError) as caught:
+        parse(wrong.constexpr_tensor, {"x": TensorSpec((), "float32")})
+    assert str(caught.value).endswith(
+        "hint: a tensor is a parameter without hl.constexpr: x, read as x[()]; "
+        "or pass a Python number, which jax.jit calls static"
+    )
 
 
 def test_checks_of_the_author_are_call_errors():

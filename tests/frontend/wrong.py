@@ -1890,8 +1890,9 @@ def output_dtype_int64(x, long):
 
 def constexpr_tensor(x: hl.constexpr):
     r"""CallError: x is a constant of the kernel, not a tensor
-    def constexpr_tensor(x: hl.constexpr):
-                         ^^^^^^^^^^^^^^^
+      def constexpr_tensor(x: hl.constexpr):
+                           ^^^^^^^^^^^^^^^
+    hint: a tensor is a parameter without hl.constexpr: x
     """
     return x
 

@@ -125,7 +125,7 @@ def _parameters(
     for name, value in arguments.items():
         loc = here.loc(places.get(name, node))
         if isinstance(value, TensorSpec):
-            _check_tensor(fn, name, value.dtype, loc)
+            _check_tensor(fn, name, value, loc)
             tensor = Tensor(name, tuple(value.shape), value.dtype, "input", loc)
             here.draft.tensors[name] = tensor
             here.draft.frameworks[name] = value.framework
@@ -137,10 +137,14 @@ def _parameters(
     return tuple(params)
 
 
-def _check_tensor(fn: FunctionType, name: str, dtype: str, loc: Loc) -> None:
+def _check_tensor(fn: FunctionType, name: str, spec: TensorSpec, loc: Loc) -> None:
+    dtype = spec.dtype
     if dtype not in SUPPORTED and dtype != "int64":
         hint = REFUSED.get(dtype, "use float32, bfloat16, int32, ...")
         raise ParseError(f"{name} is {dtype}, which no kernel computes with", loc, hint)
     annotation = inspect.get_annotations(fn).get(name)
     if marker(annotation) == "constexpr" or str(annotation).endswith("constexpr"):
-        raise CallError(f"{name} is a constant of the kernel, not a tensor", loc)
+        hint = f"a tensor is a parameter without hl.constexpr: {name}"
+        if not spec.shape:
+            hint += f", read as {name}[()]; or pass a Python number, which jax.jit calls static"
+        raise CallError(f"{name} is a constant of the kernel, not a tensor", loc, hint)
