@@ -548,6 +548,10 @@ MUTATIONS = (
         test_late_carries.test_which_constants_are_spread,
     ),
     Mutation(
+        "what a loop leaves is no constant", late_carries, "_left", lambda body, values: {},
+        test_late_carries.test_what_an_earlier_loop_leaves_is_spread_behind_it,
+    ),
+    Mutation(
         "constants are spread by others", late_carries, "_number", lambda value: 1,
         test_late_carries.test_which_constants_are_spread,
     ),
