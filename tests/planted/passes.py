@@ -12,6 +12,7 @@ import numpy as np
 from tests.analysis import test_folds, test_lags, test_order
 from tests.codegen import (
     test_block_groups,
+    test_changed_numbers,
     test_changed_views,
     test_interior_steps,
     test_late_carries,
@@ -25,6 +26,7 @@ from tests.codegen import (
     test_pieces,
     test_read_after_write,
     test_scatter,
+    test_shorter,
     test_stacked,
     test_triton,
     test_uncovered,
@@ -87,8 +89,9 @@ from tilelang.codegen.pallas.plan.masks import masks
 from tilelang.codegen.pallas.plan.physical import ScalarRead
 from tilelang.codegen.pallas.plan.steps import conditions, loops, revisits
 from tilelang.codegen.pallas.plan.types import _mask_text
-from tilelang.codegen.pallas.plan.windows import choose, outputs
+from tilelang.codegen.pallas.plan.windows import changed, choose, outputs
 from tilelang.codegen.triton.plan import defaults, lives, memory, reductions
+from tilelang.frontend import attributes
 from tilelang.ir import (
     Apply,
     Assign,
@@ -97,6 +100,7 @@ from tilelang.ir import (
     Store,
     Tensor,
     TileIndex,
+    TileScalar,
     Type,
     Var,
     map_body,
@@ -546,6 +550,17 @@ MUTATIONS = (
     Mutation(
         "carries are looked at once", late_carries, "_late", lambda loop, values: (),
         test_late_carries.test_which_constants_are_spread,
+    ),
+    Mutation(
+        "a fixed block is what the plan makes of it", attributes, "_block_size",
+        lambda here, tile: TileScalar(tile.axis, "block_size"),
+        test_shorter.test_a_fixed_block_that_covers_a_range_is_one_tile,
+    ),
+    Mutation(
+        "places are read whatever changes them", changed, "_changed", lambda exprs, written: [],
+        lambda: test_changed_numbers.test_places_that_a_step_changes_are_refused(
+            *test_changed_numbers.REFUSED[1]
+        ),
     ),
     Mutation(
         "what a loop leaves is no constant", late_carries, "_left", lambda body, values: {},
