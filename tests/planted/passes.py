@@ -31,6 +31,7 @@ from tests.codegen import (
     test_triton,
     test_uncovered,
 )
+from tests.frontend import test_through
 from tests.language import test_left_over
 from tests.passes import (
     test_bool_bytes,
@@ -91,7 +92,7 @@ from tilelang.codegen.pallas.plan.steps import conditions, loops, revisits
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import changed, choose, outputs
 from tilelang.codegen.triton.plan import defaults, lives, memory, reductions
-from tilelang.frontend import attributes
+from tilelang.frontend import attributes, through
 from tilelang.ir import (
     Apply,
     Assign,
@@ -550,6 +551,10 @@ MUTATIONS = (
     Mutation(
         "carries are looked at once", late_carries, "_late", lambda loop, values: (),
         test_late_carries.test_which_constants_are_spread,
+    ),
+    Mutation(
+        "an order of dimensions is its own inverse", through, "_order_back", tuple,
+        lambda: test_through.test_the_numbers("whole", None),
     ),
     Mutation(
         "a fixed block is what the plan makes of it", attributes, "_block_size",
