@@ -78,12 +78,60 @@ def nested(counts, pages, x):
     return y
 
 
-ALL = (exchanged, of_columns, running, nested)
+@tile.kernel
+def behind(counts, pages, x):
+    """What an earlier loop made of constants alone is exchanged with a sum."""
+    y = hl.zeros([counts.shape[0], x.shape[2]], dtype=hl.float32)
+    for i in hl.grid(counts.shape[0]):
+        a = hl.full([x.shape[2]], 1.0, dtype=hl.float32)
+        for _ in hl.grid(counts[i], max_extent=3):
+            a = a * 0.5 + 1.0
+        b = hl.zeros([x.shape[2]], dtype=hl.float32)
+        for p in hl.grid(counts[i], max_extent=3):
+            a, b = b, a + x[pages[p], :, :].sum(0)
+        y[i, :] = a - 2 * b
+    return y
+
+
+@tile.kernel
+def made_behind(counts, pages, x):
+    """The same of what is computed of that, and of three loops."""
+    y = hl.zeros([counts.shape[0], x.shape[2]], dtype=hl.float32)
+    for i in hl.grid(counts.shape[0]):
+        a = hl.zeros([x.shape[2]], dtype=hl.float32)
+        for _ in hl.grid(counts[i], max_extent=3):
+            a = a + 1.0
+        for _ in hl.grid(counts[0], max_extent=3):
+            a = a * 2.0
+        m = a * 2.0
+        b = hl.full([x.shape[2]], 3.0, dtype=hl.float32)
+        for p in hl.grid(counts[i], max_extent=3):
+            m = m * 0.5 + b
+            b = b + x[pages[p], :, :].sum(0)
+        y[i, :] = m
+    return y
+
+
+ALL = (exchanged, of_columns, running, nested, behind, made_behind)
 each = pytest.mark.parametrize("kernel", ALL, ids=lambda k: k.__name__)
 PAIRS = {"exchanged": (0.0, 0.0), "of_columns": (0.0, 3.0), "nested": (0.0, 5.0)}
 
 
+def by_hand_behind(name: str) -> np.ndarray:
+    found = []
+    for count in COUNTS:
+        a, b = (1.0, np.zeros(8)) if name == "behind" else (count * 2.0**4, np.full(8, 3.0))
+        for _ in range(count if name == "behind" else 0):
+            a = a * 0.5 + 1.0
+        for page in X[PAGES[:count]].sum(1):
+            a, b = (b, a + page) if name == "behind" else (a * 0.5 + b, b + page)
+        found.append((a - 2 * b if name == "behind" else a) * np.ones(8))
+    return np.array(found)
+
+
 def by_hand(name: str) -> np.ndarray:
+    if name in ("behind", "made_behind"):
+        return by_hand_behind(name)
     found = []
     for count in COUNTS:
         a, b = (np.full(8, fill) for fill in PAIRS.get(name, (0.0, 2.0)))
@@ -128,6 +176,16 @@ def test_which_constants_are_spread() -> None:
     assert " >= 0, jnp.zeros((1, 8), jnp.float32), 1.0, )" in start
     assert " >= 0, jnp.full((1, 8), 1.0, jnp.float32), 0.0, )" in start
     assert " ), jnp.full((1, 8), 2.0, jnp.float32), )" in start
+
+
+def test_what_an_earlier_loop_leaves_is_spread_behind_it() -> None:
+    """Of two loops that make it of constants alone, behind the second."""
+    text = " ".join(again(behind).source(COUNTS, PAGES, X, target="tpu:v6e").split())
+    assert text.count("broadcasted_iota(jnp.int32, (1, 8), 1) >= 0") == 1
+    assert "a_1, b = ( jnp.where(jax.lax.broadcasted_iota(jnp.int32, (1, 8), 1) >= 0, a, " in text
+    text = " ".join(again(made_behind).source(COUNTS, PAGES, X, target="tpu:v6e").split())
+    assert text.count("broadcasted_iota(jnp.int32, (1, 8), 1) >= 0") == 1
+    assert "m = jnp.where(jax.lax.broadcasted_iota(jnp.int32, (1, 8), 1) >= 0, a_1 * 2.0" in text
 
 
 @needs_libtpu

@@ -8,6 +8,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from tests.aot.written import compiled, needs_libtpu
+from tests.passes.becomes import again
 from tilelang.errors import PlanError
 from tilelang.schedule.config import LOOP_TYPES
 
@@ -95,3 +96,31 @@ def test_a_tile_that_is_longer_than_an_array() -> None:
 def test_the_compiler_takes_such_a_tile() -> None:
     arguments = tile.spec((7, 50), "float32"), tile.spec((7, 36), "float32")
     assert compiled(longer_than_its_numbers, *arguments, target="tpu:v6e").memory.code
+
+
+@tile.kernel
+def one_short_tile(few, s):
+    """A block that the author fixed is more than the loop has, and more than what is stored."""
+    y = hl.zeros([few.shape[0]], dtype=hl.float32)
+    for g in hl.grid(2):
+        for t in hl.tile(6, block_size=16):
+            value = hl.full([t], 1.0, dtype=hl.float32) * (t.block_size + t.id + s[g])
+            hl.store(y, [t], value, mask=t.index < few.shape[0])
+    return y
+
+
+def test_a_fixed_block_that_covers_a_range_is_one_tile() -> None:
+    """TPUs give it whole registers, which was an internal error; found by random kernel 6200252."""
+    few, s = np.zeros(5, np.float32), np.array([3, 1], np.float32)
+    np.testing.assert_array_equal(again(one_short_tile)(few, s), np.full(5, 17, np.float32))
+    found = (
+        again(one_short_tile).lower(few, s, target="tpu:v5p").source.load()(few, s, interpret=True)
+    )
+    np.testing.assert_array_equal(found, np.full(5, 17, np.float32))
+
+
+@needs_libtpu
+@pytest.mark.parametrize("target", ["tpu:v5e", "tpu:7x"])
+def test_the_compiler_takes_that_tile(target: str) -> None:
+    arguments = tile.spec((5,), "float32"), tile.spec((2,), "float32")
+    assert compiled(one_short_tile, *arguments, target=target).memory.code

@@ -1,6 +1,8 @@
 """carried(rng) -> Program: what a loop carries and stores on the way: running sums and decays.
 
 s = x[0, c] or 0                    z[g, c] = s at the end
+for j in hl.grid(...):              perhaps a loop before, of constants alone
+    u = u * 0.5 + 1
 for i in hl.grid(...):              or tiles of a fixed length, stored by their numbers
     y[g, i, c] = s                  before it changes, or after, or what is computed of it
     s = s * a[i] + x[i, c]          scaled by numbers, or by rows; a half; not at all
@@ -55,8 +57,13 @@ def carried(rng: random.Random) -> Program:
     lets: tuple[Statement, ...] = (Let("s", ("c",), first), Let("u", ("c",), Number(0.0)))
     inner = _turn(over, groups, rng)
     last = (Store("z", (*groups, Pick("c")), Ref(rng.choice("su"))),) if rng.random() < 0.6 else ()
+    axes: tuple[Axis, ...] = (*outer, over, columns)
+    if rng.random() < 0.3:
+        turns = Axis("j", "grid", rng.randint(1, 4))
+        change = Update("u", rng.choice(("sum", "decay")), Number(1.0))
+        axes, lets = (*axes, turns), (*lets, *nest((turns,), (change,)))
     body = nest(around, (*lets, *nest((over,), inner), *last))
-    return fitted(pruned(Program((*outer, over, columns), tuple(tensors), body)))
+    return fitted(pruned(Program(axes, tuple(tensors), body)))
 
 
 def _turn(over: Axis, groups: tuple[Pick, ...], rng: random.Random) -> tuple[Statement, ...]:

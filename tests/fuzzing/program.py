@@ -314,7 +314,7 @@ class Swap:
 class Store:
     """combine: the "sum" or "max" with what is there is stored; atomic: as one operation.
 
-    Only where all masks hold; the array may end where nothing more is stored.
+    Only where all masks hold; the array may end where nothing more is stored.  `view` as of Load.
     """
 
     tensor: str
@@ -323,6 +323,7 @@ class Store:
     combine: str = ""
     atomic: bool = False
     masks: tuple[Mask, ...] = ()
+    view: str = ""
 
 
 @dataclass(frozen=True)
@@ -431,7 +432,7 @@ def pruned(program: Program) -> Program:
     axes = {p.axis for p in parts(program.body) if isinstance(p, Loop | Pick | Term)}
     axes |= {d for p in parts(program.body) if isinstance(p, Let) for d in p.dims}
     used = names(program)
-    seen = {p.view for p in parts(program.body) if isinstance(p, Load)}
+    seen = {p.view for p in parts(program.body) if isinstance(p, Load | Store)}
     return replace(
         program,
         axes=tuple(a for a in program.axes if a.name in axes),

@@ -74,10 +74,10 @@ def candidates(program: Program) -> Iterator[Program]:
 
 
 def _without_view(program: Program, view: View) -> Program:
-    """What is read by the view is read as it lies."""
+    """What is read and stored by the view is as it lies."""
 
     def plain(node: Any) -> Any:
-        by_view = isinstance(node, Load) and node.view == view.name
+        by_view = isinstance(node, Load | Store) and node.view == view.name
         return replace(node, view="") if by_view else node
 
     left = tuple(v for v in program.views if v != view)

@@ -8,7 +8,7 @@ import pytest
 from tests.fuzzing.compose import compose, means_something, seeds_of
 from tests.fuzzing.gradients import drawn
 from tests.fuzzing.inputs import case
-from tests.fuzzing.program import Axis, Load, Pick, Program, Store, Tensor
+from tests.fuzzing.program import Axis, Load, Pick, Program, Store, Tensor, parts
 from tests.fuzzing.shrink import candidates
 from tests.fuzzing.small import nest
 from tests.fuzzing.text import source
@@ -83,6 +83,7 @@ def test_views_are_drawn() -> None:
     assert {v.returned for v in views} == {"", "alone", "beside"}
     changed = {t.name for p in programs for t in p.tensors if t.role == "changed"}
     assert any(v.tensor in changed for v in views)
+    assert any(p.view for program in programs for p in parts(program.body) if isinstance(p, Store))
     assert any(drawn(seed)[0].views for seed in range(8000, 8020))
 
 

@@ -217,16 +217,26 @@ def _term(term: Term) -> str:
 
 
 def _store(scope: Scope, store: Store) -> list[str]:
-    tensor, value = store.tensor, _stored(scope, store)
-    given = f"{tensor}, {_listed(scope, store.index)}"
-    mask = f", mask={_mask(scope, store.masks, store.index)}" if store.masks else ""
+    tensor, index, written = _target(scope, store)
+    value = _stored(scope, store, written)
+    given = f"{tensor}, {_listed(index)}"
+    mask = f", mask={_mask(scope, store.masks, written)}" if store.masks else ""
     if store.combine and store.atomic:
         op = {"sum": "add", "max": "max"}[store.combine]
         return [f"hl.atomic_{op}({given}, {value}{mask})"]
-    element = f"hl.load({given}{mask})" if mask else f"{tensor}[{_index(scope, store.index)}]"
+    element = f"hl.load({given}{mask})" if mask else f"{tensor}[{', '.join(index)}]"
     if store.combine:
         value = UPDATE[store.combine].format(element, value)
     return [f"hl.store({given}, {value}{mask})" if mask else f"{element} = {value}"]
+
+
+def _target(scope: Scope, store: Store) -> tuple[str, list[str], tuple[str, ...]]:
+    """What is stored to, the positions in it, and the dimensions of a value in their order."""
+    if not store.view:
+        return store.tensor, _index(scope, store.index), _written(scope, store.index)
+    name, places = _seen_as(scope, store)
+    dims = merged(tuple(part for place in places for part in place.parts))
+    return name, [p.text for p in places], dims
 
 
 def _let(scope: Scope, dims: tuple[str, ...], value: Value) -> str:
@@ -250,8 +260,7 @@ def _lengths(scope: Scope, dims: tuple[str, ...]) -> str:
     return ", ".join(str(a.size) if a.kind == "full" else a.name for a in axes)
 
 
-def _stored(scope: Scope, store: Store) -> str:
-    written = _written(scope, store.index)
+def _stored(scope: Scope, store: Store, written: tuple[str, ...]) -> str:
     canonical = scope.order(set(written))
     dtype = scope.program.tensor(store.tensor).dtype
     if isinstance(store.value, Load) and scope.program.tensor(store.value.tensor).dtype == dtype:
@@ -437,7 +446,7 @@ def _dot(scope: Scope, dot: Dot) -> Text:
     rows = tuple(d for d in sides[0].dims if d != dot.axis)
     columns = tuple(d for d in sides[1].dims if d != dot.axis)
     if {*rows} & {*columns}:
-        return _einsum(scope, *sides, dot.axis)
+        return _einsum(scope, sides[0], sides[1], dot.axis)
     left = _permuted(sides[0], (*rows, dot.axis))
     right = _permuted(sides[1], (dot.axis, *columns))
     made = f"hl.dot({left}, {right})"
@@ -459,7 +468,7 @@ def _load(scope: Scope, load: Load) -> Text:
         found = f"{name}[{', '.join(p.text for p in places)}]"
         return _ordered(scope, _reshaped(scope, found, places))
     written = _written(scope, load.index)
-    return _ordered(scope, Text(written, f"{load.tensor}[{_index(scope, load.index)}]"))
+    return _ordered(scope, Text(written, f"{load.tensor}[{', '.join(_index(scope, load.index))}]"))
 
 
 def _ordered(scope: Scope, value: Text) -> Text:
@@ -467,7 +476,7 @@ def _ordered(scope: Scope, value: Text) -> Text:
     return Text(dims, _permuted(value, dims))
 
 
-def _seen_as(scope: Scope, load: Load) -> tuple[str, list[Place]]:
+def _seen_as(scope: Scope, load: Load | Store) -> tuple[str, list[Place]]:
     """What is indexed, and how: the array, or a view of it."""
     view, places = scope.program.view(load.view), [_place(scope, p) for p in load.index]
     return view.name, view.index(places, scope.program.tensor(load.tensor).shape)
@@ -494,16 +503,16 @@ def _masked(scope: Scope, masked: Masked) -> Text:
     load, written = masked.load, _written(scope, masked.load.index)
     if load.view:
         raise ValueError("a mask is of an array as it lies")
-    given = f"{load.tensor}, {_listed(scope, load.index)}"
-    mask = _mask(scope, masked.masks, load.index)
+    given = f"{load.tensor}, {_listed(_index(scope, load.index))}"
+    mask = _mask(scope, masked.masks, written)
     whole = "int" in scope.program.tensor(load.tensor).dtype
     other = int(masked.other) if whole else masked.other
     return _ordered(scope, Text(written, f"hl.load({given}, mask={mask}, other={other})"))
 
 
-def _listed(scope: Scope, index: tuple[Pick, ...]) -> str:
+def _listed(index: Sequence[str]) -> str:
     """The index in the brackets of hl.load and hl.store."""
-    return f"[{', '.join(_argument(_pick(scope, pick)) for pick in index)}]"
+    return f"[{', '.join(map(_argument, index))}]"
 
 
 def _argument(place: str) -> str:
@@ -514,9 +523,8 @@ def _argument(place: str) -> str:
     return f"slice({begin}, {end})" if begin else "slice(None)"
 
 
-def _mask(scope: Scope, masks: tuple[Mask, ...], index: tuple[Pick, ...]) -> str:
-    """What all masks say, of the block that is loaded or stored."""
-    written = _written(scope, index)
+def _mask(scope: Scope, masks: tuple[Mask, ...], written: tuple[str, ...]) -> str:
+    """What all masks say, of the block with these dimensions that is loaded or stored."""
     return " & ".join(_broadcast(_comparison(scope, mask), written) for mask in masks)
 
 
@@ -545,8 +553,8 @@ def _written(scope: Scope, index: tuple[Pick, ...]) -> tuple[str, ...]:
     return tuple(p.axis for p in index if p.axis and scope.vector(p.axis) and not p.number)
 
 
-def _index(scope: Scope, index: tuple[Pick, ...]) -> str:
-    return ", ".join(_pick(scope, p) for p in index)
+def _index(scope: Scope, index: tuple[Pick, ...]) -> list[str]:
+    return [_pick(scope, p) for p in index]
 
 
 def _pick(scope: Scope, pick: Pick) -> str:

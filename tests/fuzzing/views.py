@@ -2,6 +2,7 @@
 
 v = x.T; w = y.reshape(y.shape[0] * y.shape[1])      before the loops, of any array
 ... v[c, t] ... x[t, 2:10]                           some loads of it, or all; parts of dimensions
+v[c, t] = ...                                        or stores, where no dimension is cut or joined
 return w                                             or y and w
 
 rewritten(rng) -> Program: an array is read, stored to, and read again, in loops that follow.
@@ -36,6 +37,7 @@ from tests.fuzzing.view import Step, View
 
 SEEN, RETURNED = 0.6, 0.4  # of the arrays that are loaded; of the results
 EACH = 0.8  # of the loads of such an array
+STORED = 0.35  # of the arrays that are stored to
 SLICED = 0.25  # of the programs with a dimension that is taken whole
 
 
@@ -49,6 +51,9 @@ def viewed(program: Program, rng: random.Random) -> Program | None:
             program = _read(program, tensor, rng)
         if tensor.role in ("output", "changed") and rng.random() < RETURNED:
             program = _returned(program, tensor, rng)
+    for tensor in program.tensors:
+        if tensor.role in ("output", "changed") and rng.random() < STORED:
+            program = _kept(program, tensor, rng)
     return program if program.views else None
 
 
@@ -67,6 +72,24 @@ def _read(program: Program, tensor: Tensor, rng: random.Random) -> Program:
             made = replace(whole, body=body, views=(*program.views, view))
             whole = made if _printable(made) else whole
     return whole
+
+
+def _kept(program: Program, tensor: Tensor, rng: random.Random) -> Program:
+    """Some stores to an array, and loads of it, are by a view that has its dimensions."""
+    steps = _steps(tensor, rng)
+    if any(step.how not in ("permute", "new") for step in steps):
+        return program
+    view = View(_name(program, "s"), tensor.name, steps)
+    likely = {Store: EACH, Load: rng.choice((0.0, 0.5, 1.0))}
+
+    def change(node: Any) -> Any:
+        if not isinstance(node, Load | Store) or node.tensor != tensor.name or node.view:
+            return node
+        return replace(node, view=view.name) if rng.random() < likely[type(node)] else node
+
+    body = mapped(program.body, change)
+    made = replace(program, body=body, views=(*program.views, view))
+    return pruned(made) if _printable(made) else program
 
 
 def _seen(program: Program, name: str, place: int, view: str) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 from tests.analysis import test_folds, test_lags, test_order
 from tests.codegen import (
     test_block_groups,
+    test_changed_numbers,
     test_changed_views,
     test_interior_steps,
     test_late_carries,
@@ -25,10 +26,12 @@ from tests.codegen import (
     test_pieces,
     test_read_after_write,
     test_scatter,
+    test_shorter,
     test_stacked,
     test_triton,
     test_uncovered,
 )
+from tests.frontend import test_through
 from tests.language import test_left_over
 from tests.passes import (
     test_bool_bytes,
@@ -87,8 +90,9 @@ from tilelang.codegen.pallas.plan.masks import masks
 from tilelang.codegen.pallas.plan.physical import ScalarRead
 from tilelang.codegen.pallas.plan.steps import conditions, loops, revisits
 from tilelang.codegen.pallas.plan.types import _mask_text
-from tilelang.codegen.pallas.plan.windows import choose, outputs
+from tilelang.codegen.pallas.plan.windows import changed, choose, outputs
 from tilelang.codegen.triton.plan import defaults, lives, memory, reductions
+from tilelang.frontend import attributes, through
 from tilelang.ir import (
     Apply,
     Assign,
@@ -97,6 +101,7 @@ from tilelang.ir import (
     Store,
     Tensor,
     TileIndex,
+    TileScalar,
     Type,
     Var,
     map_body,
@@ -546,6 +551,25 @@ MUTATIONS = (
     Mutation(
         "carries are looked at once", late_carries, "_late", lambda loop, values: (),
         test_late_carries.test_which_constants_are_spread,
+    ),
+    Mutation(
+        "an order of dimensions is its own inverse", through, "_order_back", tuple,
+        lambda: test_through.test_the_numbers("whole", None),
+    ),
+    Mutation(
+        "a fixed block is what the plan makes of it", attributes, "_block_size",
+        lambda here, tile: TileScalar(tile.axis, "block_size"),
+        test_shorter.test_a_fixed_block_that_covers_a_range_is_one_tile,
+    ),
+    Mutation(
+        "places are read whatever changes them", changed, "_changed", lambda exprs, written: [],
+        lambda: test_changed_numbers.test_places_that_a_step_changes_are_refused(
+            *test_changed_numbers.REFUSED[1]
+        ),
+    ),
+    Mutation(
+        "what a loop leaves is no constant", late_carries, "_left", lambda body, values: {},
+        test_late_carries.test_what_an_earlier_loop_leaves_is_spread_behind_it,
     ),
     Mutation(
         "constants are spread by others", late_carries, "_number", lambda value: 1,

@@ -38,6 +38,7 @@ from .observed import attribute, recording
 from .positions import check_unshifted
 from .scope import Bound, Draft, Here, Rules, around, execute
 from .source import parameters, read
+from .through import through_views
 
 __all__ = ["Parsed", "parse", "parsed"]
 
@@ -94,7 +95,7 @@ def _parse(fn: FunctionType, arguments: Mapping[str, object], texts: Texts) -> K
     params = _parameters(here, fn, node, arguments)
     try:
         structure, names = returns.returned(execute(here, node.body))
-        kept = returns.rankless(draft, returns.launches(body))
+        kept = through_views(draft, returns.rankless(draft, returns.launches(body)))
         returns.check_scopes(draft, kept)
         check_unshifted(draft)
     except RecursionError:

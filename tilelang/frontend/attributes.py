@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import Loc, ParseError
-from ..ir import Expr, TileIndex, TileScalar, Type
+from ..ir import Expr, TileIndex, TileScalar, Type, integers
 from ..language.calls import creation_method, method, property_of
 from ..language.handles import BlockHandle, MethodHandle, TensorHandle, TileHandle
 from . import observed, tensors
@@ -72,7 +72,13 @@ def _of_tile(here: Here, loc: Loc, tile: TileHandle, name: str) -> Expr:
         raise ParseError(f"the tile {tile.user} has no attribute {name}", loc, hint)
     if name in ("id", "count"):
         check_numbered(here, tile, name, loc)
-    return TileScalar(tile.axis, name)
+    return _block_size(here, tile) if name == "block_size" else TileScalar(tile.axis, name)
+
+
+def _block_size(here: Here, tile: TileHandle) -> Expr:
+    """What the author fixed, of short ranges too; else it is the config's."""
+    fixed = here.draft.axes[tile.axis].fixed
+    return TileScalar(tile.axis, "block_size") if fixed is None else integers.const(fixed)
 
 
 def _method(receiver: TensorHandle | Expr, name: str, loc: Loc) -> MethodHandle:

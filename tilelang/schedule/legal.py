@@ -38,7 +38,9 @@ def check_kernel(kernel: ir.KernelIR, target: Computes, names: Set[str]) -> None
         if isinstance(stmt, ir.Store) and kernel.tensor(stmt.tensor).view is not None:
             raise Refused(
                 Rule.KERNEL,
-                f"{stmt.tensor} is a view, and stores through views are not supported",
+                f"{stmt.tensor} is a view that merges or splits dimensions, or is indexed by a "
+                "number in one of length 1 that it adds: stores through such views are not "
+                "supported",
                 stmt.loc,
                 "make the output in the shape that the kernel stores, and return the view of it",
             )

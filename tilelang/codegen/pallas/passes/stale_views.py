@@ -1,9 +1,11 @@
 """refuse_stale(kernel): no loop reads an array that it stores to by another form of it.
 
-v = y.T                   a view is made in the host program, between launches:
+v = y.reshape(M, 2, 4)        a view is made in the host program, between launches:
 for t in hl.tile(...):
     y[t, :] = ...
-    z[t, :] = v[:, t].T   what the loop itself has stored is not in it
+    z[t, :, :] = v[t, :, :]   what the loop itself has stored is not in it
+
+Views that permute dimensions, or add some of length 1, are the array by now: frontend/through.
 """
 
 from __future__ import annotations

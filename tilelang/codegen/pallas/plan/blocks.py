@@ -48,9 +48,12 @@ def sizes(
 
 def _whole(problem: Problem, axis: Axis, target: Target) -> int:
     """The block that is all of a range: whole registers, where that is not all of each array."""
-    size = max(problem.extent(axis.name), 1)
-    other = any(use.size != size for use in problem.uses(axis.name))
-    other = other or any(use.size < size for use in problem.all_uses(axis.name))
+    size, cut = max(problem.extent(axis.name), 1), problem.uses(axis.name)
+    places = {use.offset for use in cut}  # an array that is masked there is cut there, too
+    other = any(use.size != size for use in cut) or any(
+        use.size < size or (use.size > size and use.offset in places)
+        for use in problem.all_uses(axis.name)
+    )
     need = multiple(problem, axis.name, target) if other and not target.interpreted else 1
     return -(-size // need) * need
 

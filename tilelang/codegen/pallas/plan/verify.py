@@ -127,12 +127,15 @@ def _arrays(plan: Plan) -> None:
 
 
 def _fixed_blocks(plan: Plan) -> None:
-    """What the author gave as block_size is the block: numbers of tiles mean it."""
+    """What the author gave as block_size is the block: numbers of tiles mean it.
+
+    A range that it covers is one tile, of whole registers.
+    """
     blocks = dict(plan.blocks)
     for axis in plan.ir.axes:
         if axis.fixed is not None and axis.name in blocks:
             size, block = plan.problem.extent(axis.name), blocks[axis.name]
-            kept = block == axis.fixed or block == max(size, 1) <= axis.fixed
+            kept = block == axis.fixed or size <= min(block, axis.fixed)
             wrong = f"has blocks of {block}, not of {axis.fixed}"
             _must(f"the loop of {axis.user}", wrong, kept, axis.loc)
 

@@ -6,7 +6,7 @@
 
 Mosaic holds a constant once for all positions.  What it becomes in a loop is looked at twice: a
 carry that is made of constants alone in the first turn, and of other carries that no longer are in
-the second, it would have to hold once again.
+the second, it would have to hold once again.  The same of what an earlier loop made of constants.
 """
 
 from __future__ import annotations
@@ -35,25 +35,42 @@ Values = Mapping[str, PExpr]
 def spread_late_carries(body: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
     """The statements, with the constants spread that carries begin with and come late to others."""
     every = tuple(flat(body))
-    carries = [c for s in every if isinstance(s, Inner) for c in s.carries]
-    values = {s.name: s.value for s in every if isinstance(s, Bind)}
-    values |= {c.name: c.init for c in carries}
-    late = {_origin(c, values) for s in every if isinstance(s, Inner) for c in _late(s, values)}
+    loops = [s for s in every if isinstance(s, Inner)]
+    made = {s.name: s.value for s in every if isinstance(s, Bind)}
+    made |= {c.name: c.init for s in loops for c in s.carries}
+    values = made | _left(body, made)
+    late = {_origin(c, made) for s in loops for c in _late(s, values)}
     return tuple(_spread(stmt, late) for stmt in body) if late else body
+
+
+def _left(body: tuple[PStmt, ...], values: Values) -> dict[str, PExpr]:
+    """What loops leave of carries that are made of constants in every turn: as what they began."""
+    found: dict[str, PExpr] = {}
+    for loop in (s for s in body if isinstance(s, Inner)):  # inner ones and earlier ones first
+        found |= _left(loop.body, {**values, **found})
+        found |= {c.out: c.init for c in _turns(loop, {**values, **found})[1]}
+    return found
 
 
 def _late(loop: Inner, values: Values) -> Iterator[InnerCarry]:
     """Carries that are made of constants in the first turn, and of others in a later one."""
+    first, always = _turns(loop, values)
+    if loop.form == "fori_loop":
+        yield from (c for c in first if c not in always)
+
+
+def _turns(loop: Inner, values: Values) -> tuple[list[InnerCarry], list[InnerCarry]]:
+    """The carries that are made of constants in the first turn, and those that are in every one."""
 
     def alike(carries: list[InnerCarry]) -> list[InnerCarry]:
         filled = {c.name for c in loop.carries if c not in carries}
         return [c for c in carries if _alike(c.next, values, filled)]
 
-    able = [c for c in loop.carries if loop.form == "fori_loop" and not _single(c.init)]
+    able = [c for c in loop.carries if not _single(c.init)]
     once = first = alike([c for c in able if _alike(c.init, values, ())])
     while (still := alike(once)) != once:
         once = still
-    yield from (c for c in first if c not in once)
+    return first, once
 
 
 def _alike(expr: PExpr, values: Values, filled: Collection[str]) -> bool:
@@ -71,10 +88,13 @@ def _single(expr: PExpr) -> bool:
     return all(d == 1 for d in expr.type.shape)
 
 
-def _origin(carry: InnerCarry, values: Values) -> str:
-    """The name that the constant has first: of the carry, or of what it begins as."""
+def _origin(carry: InnerCarry, made: Values) -> str:
+    """The name that the constant has first: of the carry, or of what it begins as.
+
+    What an earlier loop left is spread behind that loop, which holds it once in every turn.
+    """
     name = carry.name
-    while isinstance(init := values.get(name), Var) and init.name in values:
+    while isinstance(init := made.get(name), Var) and init.name in made:
         name = init.name
     return name
 

@@ -31,6 +31,7 @@ from tilelang.language.dtypes import itemsize, wide_of
 from tilelang.schedule.refusal import Refused, Rule
 
 from . import types as cut
+from .changed import refuse_changed
 from .far_rows import picked_dims
 from .shared import tracked
 from .turned import takes_all, turned_dim
@@ -97,6 +98,7 @@ def survey(
     vector = {r.tensor for r in seen if any(not isinstance(i, At) for i in r.index)}
     scalars = bounds.union(r.tensor for r in seen) - written - vector | gather_indices(ir, seen)
     scalars |= edges(ir)
+    refuse_changed(ir, axes, seen)
     indices: dict[str, list[tuple[Index, ...]]] = {}
     for reference in seen:
         if reference.tensor not in scalars:

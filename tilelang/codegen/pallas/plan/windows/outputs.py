@@ -27,6 +27,7 @@ from tilelang.ir.traversal import loads
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
+from .changed import refuse_late
 from .choose import Arrays, survey
 from .types import ByTile, Packed, Window
 from .widened import rows_alone
@@ -54,7 +55,9 @@ def lowered(problem: Problem, target: Target, placed: Placed) -> tuple[Arrays, O
     first = arrays, _, groups = attempt(frozenset())
     outputs = ((t, w) for (t, _), w in arrays.windows.items() if w.output and not w.far)
     loose = frozenset(t for t, w in outputs if goes_anywhere(w) and selective(groups, w))
-    return attempt(loose) if loose else first
+    last = attempt(loose) if loose else first
+    refuse_late(problem.ir, found, last[0].places)
+    return last
 
 
 def _references(placed: Placed) -> tuple[IndexedSite, ...]:
