@@ -149,7 +149,8 @@ def work(body: Iterable[PStmt], core: Core, trips: Trips) -> Work:
 def _turned(stmt: Inner, core: Core, trips: Trips) -> Work:
     """The work of one turn of a loop inside."""
     turn = work(stmt.body, core, trips)
-    if stmt.axis in core.axes and core.axes[stmt.axis].place == "within":
+    within = stmt.axis in core.axes and core.axes[stmt.axis].place == "within"
+    if within or stmt.ahead:
         alone = work((s for s in stmt.body if isinstance(s, Inner)), core, trips)
         turn = _beside(turn, alone, trips[stmt.axis] / stmt.together)
     add(turn, {"piped" if stmt.form == "pipeline" else "turns": 1})
