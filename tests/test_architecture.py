@@ -166,8 +166,9 @@ BUDGET = {
     # come and go in pieces, by turns of loops too; tiles near their range; launches of few steps;
     # what rows cost that are turned by a number, and forms that are compared when finished; several
     # groups in a step, without loops where each fits a tile; late_carries.py; stale views; forms of
-    # arrays that have a name each; what two loops leave; changed.py: numbers that pick places
-    "codegen.pallas": 20_650,  # wide_*.py, first_positions.py, registers.py; numbers as rows; forms
+    # arrays that have a name each; what two loops leave; changed.py: numbers that pick places;
+    # lanes that meet (rotations.py); heads of many steps
+    "codegen.pallas": 20_950,  # wide_*.py, first_positions.py, registers.py; numbers as rows; forms
     # descriptors; specialized warps; space of configs; kinds of memory; interiors; cleared rows;
     # tiles of groups, loops without products that copy ahead; registers of what is alive, and of a
     # program; operands that are taken whole; products in batches
@@ -198,6 +199,7 @@ MUTABLE = {
     "passes.powers_of_two._Scaling": "drops names while it walks, until the rest can be scaled",
     "codegen.pallas.emit.names.Names": "gives out names while one launch is printed",
     "codegen.pallas.emit.block.Block": "the lines of one scope while they are written",
+    "codegen.pallas.plan.estimate.rotations._Begins": "where values begin, while a body is read",
     "codegen.pallas.plan.estimate.rank.Search": "remembers what was estimated during one search",
     "codegen.pallas.plan.space._Waiting": "remembers what waits while configs are given away",
     "codegen.pallas.plan.body.lower.Scope": "grows while one section is lowered",

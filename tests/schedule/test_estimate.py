@@ -29,7 +29,7 @@ from examples.jagged.sliding_window_attention import sliding_window_attention
 from examples.jagged.varlen_attention import varlen_attention
 from tests.subjects import SUBJECTS
 from tilelang.codegen.pallas.chips import CHIPS
-from tilelang.codegen.pallas.plan import forms, types
+from tilelang.codegen.pallas.plan import forms, search, types
 from tilelang.codegen.pallas.plan.estimate import costs, rank, seconds, steps, work
 from tilelang.codegen.pallas.plan.estimate.offsets import lengths, spread
 from tilelang.codegen.pallas.plan.estimate.resize import resized
@@ -335,6 +335,7 @@ def test_fewer_steps_of_chained_products_are_taken_for_little(monkeypatch):
     That is with a head in each step.
     """
     monkeypatch.setattr(forms, "loops_of_small_steps", lambda planned: ())
+    monkeypatch.setattr(search, "beside_each_other", lambda planned: None)
     chosen = sliding_window_attention.default_config(*SLIDING, target="tpu:v6e")
     assert dict(chosen.blocks) == {"tk": 512, "tq": 512}
     monkeypatch.setattr(rank, "WORTH_FEWER", rank.WORTH_CHAINED)

@@ -6,6 +6,7 @@ Times in words are those of libtpu 0.0.42.1's final schedules, executed; no TPU 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,9 @@ import tilelang as tile
 from examples.dense.rope import rope
 from examples.jagged.jagged_to_padded import jagged_to_padded
 from tests.subjects import SUBJECTS
-from tilelang.codegen.pallas.plan.estimate import rank, seconds
+from tilelang.codegen.pallas.plan import search, small_steps
+from tilelang.codegen.pallas.plan.estimate import rank, seconds, work
+from tilelang.codegen.pallas.plan.types import Plan
 
 BOXES = tile.spec((32768, 512), "bfloat16"), tile.spec((2049,), "int32"), 32
 ONE_BOX = tile.Config({"t": 32}, loop_type="fori_loop")
@@ -75,3 +78,89 @@ def test_half_the_boxes_move_while_others_come():
     (subject,) = (s for s in SUBJECTS if s.name == "jagged_to_padded")
     chosen = jagged_to_padded.default_config(*subject.cases[0], target="tpu:v6e")
     assert dict(chosen.blocks) == {"b": 4, "t": 512}
+
+
+def case(name: str, number: int) -> tuple[tile.Kernel, tuple[Any, ...]]:
+    """A kernel that nothing is kept of, and some of its arguments: 0 small, 4 production."""
+    (subject,) = (s for s in SUBJECTS if s.name == name)
+    return tile.Kernel(subject.kernel._fn), subject.cases[number]
+
+
+def within(name: str, number: int, chip: str = "v6e") -> tuple[str, ...]:
+    kernel, arguments = case(name, number)
+    return kernel.default_config(*arguments, target=f"tpu:{chip}").within or ()
+
+
+MANY = {
+    "rope": "179.4 -> 103.2 us on v6e, 320.0 -> 197.0 on v5e",
+    "dense_attention_with_lse": "1321.8 -> 1168.7 us on v6e, 2466.5 -> 2045.4 on v5e",
+    "flash_attention_causal": "2466.4 -> 2206.0 us on v6e, 4716.0 -> 4064.9 on v5e",
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("chip", ["v5e", "v6e"])
+def test_many_steps_that_wait_run_all_heads(name, chip):
+    assert within(name, 4, chip) == ("h",)
+
+
+def test_gradients_of_many_heads_run_all_of_them():
+    """4045.3 -> 3346.6 us."""
+    assert within("dense_attention_backward", 4) == ("h",)
+
+
+def test_that_it_is_the_only_reason_is_seen(monkeypatch):
+    monkeypatch.setattr(search, "beside_each_other", lambda planned: None)
+    assert [within(name, 4) for name in MANY] == [()] * len(MANY)
+
+
+def test_steps_with_whole_scores_have_one_head(monkeypatch):
+    """Of two times four heads 13.3 us, where all heads with 512 x 512 scores take 16.1."""
+    heads = (tile.spec((8, 16, 1024, 128), "bfloat16"),) * 3
+    kernel, _ = case("flash_attention_causal", 0)
+    assert kernel.default_config(*heads, True, target="tpu:v6e").within is None
+    monkeypatch.setattr(small_steps, "_goes_on", lambda launch: True)
+    kernel, _ = case("flash_attention_causal", 0)
+    assert kernel.default_config(*heads, True, target="tpu:v6e").within == ("h",)
+
+
+def test_many_products_that_wait_must_gain_more(monkeypatch):
+    """108.9 us, where all heads with 256 x 256 scores take 122.9."""
+    assert within("dense_attention_backward", 0, "v5e") == ()
+    monkeypatch.setattr(search, "CHAINED_WORTH", search.INSIDE_WORTH)
+    assert within("dense_attention_backward", 0, "v5e") == ("h",)
+
+
+def heads_of_rope() -> dict[str, int]:
+    kernel, arguments = case("rope", 4)
+    return dict(kernel.default_config(*arguments, target="tpu:v6e").blocks)
+
+
+def test_blocks_become_smaller_as_long_as_that_is_faster(monkeypatch):
+    """103.2 us with 512 positions of 32 heads, 104.0 with 256, 118.1 with 2048."""
+    assert heads_of_rope() == {"t": 512}
+    largest = small_steps.smaller
+    monkeypatch.setattr(search, "smaller", lambda planned: [*largest(planned)][:3])
+    assert heads_of_rope() != {"t": 512}
+
+
+def test_that_little_makes_no_blocks_smaller_is_seen(monkeypatch):
+    monkeypatch.setattr(search, "SMALLER_WORTH", 1)
+    assert heads_of_rope() == {"t": 256}
+
+
+def pieces() -> float:
+    """The estimate of steps in pieces of rows, to 2466.4 us."""
+    kernel, arguments = case("flash_attention_causal", 4)
+    config = tile.Config({"tq": 1024, "tk": 1024}, within=())
+    plan = kernel.lower(*arguments, target="tpu:v6e", config=config).plan
+    assert isinstance(plan, Plan)
+    guess, _ = rank.judged(plan)
+    assert guess is not None
+    return guess.seconds / 2466.4e-6
+
+
+def test_pieces_hide_what_each_of_them_waits_for(monkeypatch):
+    assert 0.8 < pieces() < 1.25
+    monkeypatch.setattr(work, "_beside", lambda turn, alone, turns: turn)
+    assert pieces() > 1.5

@@ -31,6 +31,7 @@ class Costs:
     special: float
     memory: float
     lanes: float
+    rotated: float
     columns: float
     turns: float
     chain: float
@@ -42,11 +43,11 @@ class Costs:
 
 _NARROW = Costs(
     grid=70, pipeline=182, sums=1.475, alu=0.25, special=0.5, memory=0.699, lanes=5.54,
-    columns=0.2, turns=0, chain=136, rows=25, spills=0.696, window=0.5, others=0.03,
+    rotated=3.55, columns=0.2, turns=0, chain=136, rows=25, spills=0.696, window=0.5, others=0.03,
 )  # fmt: skip
 _WIDE = Costs(
     grid=123, pipeline=161, sums=0.836, alu=0.25, special=0.5, memory=0.219, lanes=5.28,
-    columns=0.2, turns=0, chain=117, rows=25, spills=0.59, window=17.7, others=0.055,
+    rotated=2.4, columns=0.2, turns=0, chain=117, rows=25, spills=0.59, window=17.7, others=0.055,
 )  # fmt: skip
 
 COSTS: Mapping[str, Costs] = MappingProxyType(

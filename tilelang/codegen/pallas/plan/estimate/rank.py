@@ -184,6 +184,11 @@ def shorter(launch: Launch, length: float) -> bool:
     return length <= LONGEST[min(products((launch,)), 2)]
 
 
+def short(launches: tuple[Launch, ...], length: float) -> bool:
+    """The same for the one with the most products."""
+    return length <= LONGEST[min(products(launches), 2)]
+
+
 def fits(plan: Plan) -> bool:
     """Whether every launch fits the vector memory that there is."""
     return _fits(plan.launches, plan.target)

@@ -186,7 +186,9 @@ def _cycles(done: tuple[np.ndarray, ...], costs: Costs, launch: Launch) -> np.nd
             costs.alu * at["alu"],
             costs.special * at["special"],
             costs.memory * at["memory"] + costs.spills * at["spills"],
-            costs.lanes * at["lanes"] + costs.columns * at["columns"],
+            costs.lanes * at["lanes"]
+            + costs.rotated * at["rotated"]
+            + costs.columns * at["columns"],
         ]
     )
     slowest = units.max(axis=0)

@@ -36,9 +36,12 @@ from tilelang.ir import Apply, Const, TileIndex, Type, Var
 from tilelang.language.dtypes import itemsize
 from tilelang.language.op import OPS
 
+from .rotations import LANES, Rotated, rotations
+
 Axes = Mapping[str, AxisPlan]
 Trips = Mapping[str, float]
-Parts = dict[int, tuple[Apply | GroupSum | MovedRows | TakeRows | Roll | Read | Kept, ...]]
+Working = Apply | GroupSum | MovedRows | TakeRows | Roll | Read | Kept | Rotated
+Parts = dict[int, tuple[Working, ...]]
 # What of a value is more than this lives in memory; of 64, a guess: with 32, 48 and 64 the mean
 # error of benchmarks/calibrate.py is 0.1627, 0.1623, 0.1628 on v5e; 0.187, 0.187, 0.188 on v6e.
 REGISTERS = 48
@@ -73,6 +76,7 @@ FREE = {*SHAPES, "dot"}
 # sums     registers of products that are added to an accumulator
 # alu, special, memory  operations on registers: arithmetic, exp and the like, loads and stores
 # lanes    registers that go through the unit that moves numbers between lanes
+# rotated  registers that go through it so that what they meet is in the same lanes
 # columns  operations on values of one lane
 # turns    of loops inside the step
 # chain    results that the next operation waits for: products and sums over lanes
@@ -81,8 +85,8 @@ FREE = {*SHAPES, "dot"}
 # spills   registers of values that are stored because there are too few registers
 # pipes    pipelines inside the step that begin, and `piped` their turns
 TERMS = (
-    "matrix", "sums", "alu", "special", "memory", "lanes", "columns", "turns", "chain", "deep",
-    "rows", "spills", "pipes", "piped",
+    "matrix", "sums", "alu", "special", "memory", "lanes", "rotated", "columns", "turns", "chain",
+    "deep", "rows", "spills", "pipes", "piped",
 )  # fmt: skip
 Work = dict[str, float]  # of those that are done at all
 
@@ -97,7 +101,8 @@ def add(found: Work, more: Work, times: float = 1) -> None:
 class Core:
     """What work depends on besides the statements and how often loops turn: blocks, and the chip.
 
-    parts  what makes work in the values that were met, by their identity: the same for all blocks
+    parts  what makes work in the values that were met, by their identity, and what statements
+           move along the lanes besides, by theirs: the same for all blocks
     done   the work of statements so far, by theirs
     lanes  names of columns that are in all lanes
     """
@@ -127,8 +132,10 @@ def registers(shape: tuple[int, ...], dtype: str) -> float:
 
 def work(body: Iterable[PStmt], core: Core, trips: Trips) -> Work:
     """The work of statements, loops inside included; `trips` says how often those turn."""
-    found: Work = {}
-    for stmt in body:
+    found, stmts = Work(), tuple(body)
+    if any(id(stmt) not in core.parts for stmt in stmts):
+        core.parts.update(rotations(stmts))
+    for stmt in stmts:
         if isinstance(stmt, Inner):
             add(found, _turned(stmt, core, trips), trips[stmt.axis] / stmt.together)
             add(found, {"pipes": 1} if stmt.form == "pipeline" else {})
@@ -142,7 +149,8 @@ def work(body: Iterable[PStmt], core: Core, trips: Trips) -> Work:
 def _turned(stmt: Inner, core: Core, trips: Trips) -> Work:
     """The work of one turn of a loop inside."""
     turn = work(stmt.body, core, trips)
-    if stmt.axis in core.axes and core.axes[stmt.axis].place == "within":
+    within = stmt.axis in core.axes and core.axes[stmt.axis].place == "within"
+    if within or stmt.ahead:
         alone = work((s for s in stmt.body if isinstance(s, Inner)), core, trips)
         turn = _beside(turn, alone, trips[stmt.axis] / stmt.together)
     add(turn, {"piped" if stmt.form == "pipeline" else "turns": 1})
@@ -163,6 +171,7 @@ def _beside(turn: Work, alone: Work, turns: float) -> Work:
 
 def _stated(stmt: Bind | Keep | Write, core: Core) -> Work:
     found = _evaluated(stmt.value, core)
+    add(found, _done(core.parts[id(stmt)], core))
     size = core.registers(stmt.value.type)
     match stmt:
         case Write(value=MovedRows()):
@@ -201,8 +210,12 @@ def _adds_product(value: PExpr) -> bool:
 def _evaluated(value: PExpr, core: Core) -> Work:
     if id(value) not in core.parts:
         core.parts[id(value)] = _parts(value)
+    return _done(core.parts[id(value)], core)
+
+
+def _done(parts: tuple[Working, ...], core: Core) -> Work:
     found: Work = {}
-    for part in core.parts[id(value)]:
+    for part in parts:
         match part:
             case Apply():
                 add(found, _applied(part, core))
@@ -214,14 +227,16 @@ def _evaluated(value: PExpr, core: Core) -> Work:
                 add(found, _moved(part, core))
             case Roll():
                 add(found, _turned_round(part, core))
-            case _:
+            case Rotated():
+                add(found, {"rotated": _rotated(part, core)})
+            case Read() | Kept():
                 add(found, {"memory": core.registers(part.type)})
+            case _:
+                assert_never(part)
     return found
 
 
-def _parts(
-    value: PExpr,
-) -> tuple[Apply | GroupSum | MovedRows | TakeRows | Roll | Read | Kept, ...]:
+def _parts(value: PExpr) -> tuple[Working, ...]:
     """What makes work in a value: a product streams its operands from where they are."""
     parts = list(walk_physical(value))
     fed = {id(a) for p in parts if isinstance(p, Apply) and p.op == "dot" for a in p.args}
@@ -318,6 +333,14 @@ def _group_sum(expr: GroupSum, core: Core) -> Work:
     return {
         "matrix": matrix, "sums": parts * sums, "alu": alu, "chain": 3, "lanes": groups / 8
     }  # fmt: skip
+
+
+def _rotated(value: Rotated, core: Core) -> float:
+    """Registers that it fills from its lane on; those of a single one in a row have eight rows."""
+    *lead, lanes = core.shape(value.type)
+    wide = value.lane + lanes > LANES
+    dtype = value.type.dtype if wide else "float32"
+    return registers((*lead, value.lane + lanes), dtype)
 
 
 def _turned_round(expr: Roll, core: Core) -> Work:
