@@ -1042,16 +1042,18 @@ def test_views_are_read_and_written():
 
 
 def test_views_are_merged():
-    def kernel(x):
+    def kernel(x, z):
         same_one = x.reshape(2, -1).view(4, 3).contiguous().reshape(x.shape)
-        turned = x.permute(1, 2, 0).transpose(0, 2)
+        turned = z.permute(1, 2, 0).transpose(0, 2)
+        of_stored = x.permute(1, 2, 0).transpose(0, 2)
         for i in hl.grid(2):
-            same_one[i, 0, 0] = turned[0, i, 0]
+            same_one[i, 0, 0] = turned[0, i, 0] + of_stored[0, i, 1]
         return x
 
-    ir = parsed(kernel, array(2, 2, 3))
+    ir = parsed(kernel, array(2, 2, 3), array(2, 2, 3))
     assert [(t.name, t.view and t.view.how, t.mutated) for t in ir.tensors] == [
         ("x", None, True),
+        ("z", None, False),
         ("turned", "permute", False),
     ]
 
