@@ -347,15 +347,12 @@ def _access(
 
 def _positions(run: Run, index: tuple[ir.Index, ...], frame: Moment) -> tuple[Array, ...]:
     """One array of positions per tensor dimension; together they broadcast to the value's shape."""
-    rank = sum(not isinstance(i, ir.At) for i in index)
+    every = [_along(run, entry, frame) for entry in index]
+    place, rank = 0, sum(one.ndim for one in every)
     out: list[Array] = []
-    place = 0
-    for entry in index:
-        one = _along(run, entry, frame)
-        if not isinstance(entry, ir.At):
-            place += 1
-            one = one.reshape(-1, *(1,) * (rank - place))
-        out.append(one)
+    for one in every:
+        place += one.ndim
+        out.append(one.reshape(*one.shape, *(1,) * (rank - place)) if one.ndim else one)
     return tuple(out)
 
 

@@ -338,6 +338,15 @@ def looked_up_scores(q, k, v, bias, offsets):
 
 
 @tile.kernel
+def looked_up(x, table, places):
+    """Numbers of a column of a table, at positions of which some are outside of it."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = x[t, :] * table[places[t, :], 1]
+    return y
+
+
+@tile.kernel
 def normed_rows(x, residual, gain, w, offsets):
     """A sum of rows, stored, and products of its norm with weights of each group."""
     y = hl.zeros([x.shape[0], w.shape[2]], dtype=x.dtype)

@@ -226,6 +226,21 @@ SMALL = {
         (floats(45, 24), floats(24, 40), floats(40)),
         {"blocks": {"t": 16, "n": 16, "k": 16}},
     ),
+    "looked up scores": (
+        kernels.looked_up_scores,
+        (*(floats(45, 24) for _ in range(3)), floats(12), np.int32([0, 1, 33, 33, 44])),
+        {"blocks": {"tq": 16, "tk": 8}},
+    ),
+    "looked up scores of 16 bits": (
+        kernels.looked_up_scores,
+        (*(floats(45, 24) for _ in range(3)), halves(256), np.int32([0, 45, 45])),
+        {"blocks": {"tq": 16, "tk": 16}, "tolerance": 1e-4},
+    ),
+    "looked up by what memory holds": (
+        kernels.looked_up,
+        (floats(13, 20), floats(20, 3), np.resize(np.int32([-2, 0, 19, 20, 900, 7]), (13, 20))),
+        {"blocks": {"t": 8}},
+    ),
     "whole sums": (
         kernels.whole_sums,
         (floats(45, 72), floats(3, 72, 80), np.int32([0, 1, 33, 45])),

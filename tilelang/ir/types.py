@@ -166,7 +166,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Gather:
-    """Rows picked by an int value of rank 1: the dimension becomes that value's dimension."""
+    """Rows picked by an int value of rank 1: the dimension becomes that value's dimension.
+
+    A GPU's passes make loads of which a block picks numbers: the dimension becomes all of its own.
+    """
 
     expr: Expr
 

@@ -65,22 +65,22 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def dims_of(index: tuple[Index, ...], kernel: Prepared) -> tuple[Dim, ...]:
     """The dimensions that a value at an index has."""
-    return tuple(_dim(i, kernel) for i in index if not _is_scalar(i))
+    return tuple(d for i in index if not _is_scalar(i) for d in _dims(i, kernel))
 
 
 def _is_scalar(entry: Index) -> bool:
     return isinstance(entry, At) and not entry.expr.type.shape
 
 
-def _dim(entry: Index, kernel: Prepared) -> Dim:
+def _dims(entry: Index, kernel: Prepared) -> tuple[Dim, ...]:
     match entry:
         case Along(axis):
-            return axis
+            return (axis,)
         case Span(start, stop):
             size = stop - start
-            return kernel.named(size)
+            return (kernel.named(size),)
         case At(expr) | Gather(expr):
-            return expr.type.shape[0]
+            return expr.type.shape
         case _:
             assert_never(entry)
 
@@ -108,9 +108,9 @@ def access(
             continue
         position = _position(entry, dims[place])
         terms.append(scaled(spread(position, place, len(dims)), stride, wide))
-        held = _conditions(kernel, entry, dims[place], position, size)
-        conditions += [spread(condition, place, len(dims)) for condition in held]
-        place += 1
+        for n, held in _conditions(kernel, entry, dims[place:], position, size):
+            conditions.append(spread(held, place + n, len(dims)))
+        place += position.type.rank
     conditions += [spread(condition, dims.index(dim), len(dims)) for condition, dim in also]
     if mask is not None:
         conditions.append(mask)
@@ -220,8 +220,8 @@ def scaled(position: Expr, stride: int, wide: bool) -> Expr:
 
 
 def spread(expr: Expr, place: int, rank: int) -> Expr:
-    """A value of one dimension as dimension `place` of several."""
-    return trailing(leading(expr, place), rank - 1 - place)
+    """A value as dimension `place` of several, and as those behind it if it has more than one."""
+    return trailing(leading(expr, place), rank - expr.type.rank - place)
 
 
 def _position(entry: Index, dim: Dim) -> Expr:
@@ -239,18 +239,22 @@ def _position(entry: Index, dim: Dim) -> Expr:
 
 
 def _conditions(
-    kernel: Prepared, entry: Index, dim: Dim, position: Expr, size: int
-) -> Iterator[Expr]:
-    """What must hold in a lane for it to be meant: in range, and in the array."""
-    if isinstance(dim, str) and kernel.is_partial(dim):
-        yield in_range(dim)
+    kernel: Prepared, entry: Index, dims: tuple[Dim, ...], position: Expr, size: int
+) -> Iterator[tuple[int, Expr]]:
+    """What must hold in a lane for it to be meant: in range, and in the array.
+
+    Each with the dimension of `dims` that it begins at.
+    """
+    for n, dim in enumerate(dims[: position.type.rank]):
+        if isinstance(dim, str) and kernel.is_partial(dim):
+            yield n, in_range(dim)
     match entry:
         case Along() if kernel.leaves(entry, size):
-            yield compare("ge", position, 0)
-            yield compare("lt", position, size)
+            yield 0, compare("ge", position, 0)
+            yield 0, compare("lt", position, size)
         case Gather():
-            yield compare("ge", position, 0)
-            yield compare("lt", position, size)
+            yield 0, compare("ge", position, 0)
+            yield 0, compare("lt", position, size)
         case _:
             pass
 

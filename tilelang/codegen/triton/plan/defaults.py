@@ -18,6 +18,7 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
 from .alignment import BOX, LEAST_COPY, least_alignment
+from .carried import beside, is_latent, most_keys
 from .groups import group_tile
 from .lives import most_alive
 from .memory import Pipe, shared_bytes
@@ -149,7 +150,8 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
 def _fused(problem: Problem, found: Roles, axis: Axis, target: Target) -> int:
     """The block of an axis of products of which one feeds another."""
     if found.of[axis.name] == {"columns"}:
-        return 128  # of the last product alone: each tile of them computes the others again
+        # of the last product alone: each tile of them computes the others again
+        return 64 if beside(problem.ir, found) else 128
     parallel = problem.fact(axis.name).kind == "parallel"
     times = max(widest(problem.ir) // WIDEST, 1)
 
@@ -161,12 +163,14 @@ def _fused(problem: Problem, found: Roles, axis: Axis, target: Target) -> int:
     if found.itemsize > 2:  # three products of tf32 for one: what registers hold
         return 16 if parallel or found.backward else 32
     many = most_alive(problem.ir) >= MANY
-    if found.backward:
-        return fewer(32 if many and not parallel else 64)
-    # where each warp multiplies, operands take registers, and rows keep warps apart
     together = target.matrix_warps > 1
+    if found.backward:
+        block = fewer(32 if many and not parallel else 64)
+        return block if parallel else min(block, most_keys(problem.ir, target))
+    # where each warp multiplies, operands take registers, and rows keep warps apart
     if parallel:
-        return rows_of(problem, axis, fewer(64 if many and together else 128))
+        rows = fewer(64 if many and (together or found.count == 2) else 128)
+        return rows_of(problem, axis, min(rows, 64) if is_latent(problem.ir, target) else rows)
     return fewer(64) if together else min(fewer(64), 32)
 
 
@@ -318,8 +322,12 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
         stages = 4
     if found.backward and (three or not target.columns):
         stages = 1
-    # where groups cut the rows of results a third of the registers, 168, is too few for some
+    if is_latent(problem.ir, target) and widest(problem.ir) == 2 * WIDEST:
+        stages = 1
+    # where groups cut the rows of results a third of the registers, 168, is too few for some, and
+    # half of them where results of another product are beside: 16 bytes on sm_89
     cut = wide and warps == 4 and not found.fused and of_groups(problem, found)
+    cut = cut or (target.matrix_warps == 1 and beside(problem.ir, found))
     return Width(
         warps, stages, "ieee", True, interiors=not found.backward and target.matrix_warps > 1,
         registers=REGISTERS if cut else None,

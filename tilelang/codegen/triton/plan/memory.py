@@ -312,11 +312,15 @@ class _Loop:
 
     @property
     def ahead(self) -> int:
-        """Iterations between a copy and its use: none around another loop."""
+        """Iterations between a copy and its use: none around another loop.
+
+        One stage has no room for positions, which are then loaded where they are wanted.
+        """
         if not self.runs or any(isinstance(s, Loop) for s in self.loop.body):
             return 0
-        picked = any(_picked(load, self.loop, self.made) for load in self._loads())
-        return (self.pipe.stages - 1) // (2 if picked else 1)
+        most = self.pipe.stages - 1
+        picked = most > 1 and any(_picked(load, self.loop, self.made) for load in self._loads())
+        return most // (2 if picked else 1)
 
     def _dots(self) -> Iterator[Apply]:
         own = own_exprs(self.loop)
@@ -490,5 +494,7 @@ def _moves(load: Load, axis: str, made: Mapping[str, Expr]) -> bool:
     parts = [e for i in load.index for x in index_exprs(i) for e in reached(x, made)]
     along = any(isinstance(i, Along) and i.axis == axis for i in load.index)
     return along or any(
-        isinstance(e, GridIndex | TileIndex | TileScalar) and e.axis == axis for e in parts
+        (isinstance(e, GridIndex | TileIndex | TileScalar) and e.axis == axis)
+        or (isinstance(e, Load) and _moves(e, axis, made))
+        for e in parts
     )

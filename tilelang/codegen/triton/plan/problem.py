@@ -135,6 +135,11 @@ class Prepared:
         low, high = self.limits(entry.axis)
         return low + moved < 0 or high + moved > size
 
+    def lies_in(self, position: Expr, size: int) -> bool:
+        """Whether every lane of a position lies in a dimension, as one that is clamped does."""
+        low, high = interval(position, self._leaf)
+        return low >= 0 and high < size
+
     def limits(self, axis: str) -> Interval:
         """What positions of an axis lie in, whatever memory holds: (least begin, largest end)."""
         begin, end = self.range(axis)

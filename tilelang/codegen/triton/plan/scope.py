@@ -280,7 +280,18 @@ class Scope:
                 assert_never(entry)
 
     def _without_gathers(self, load: Load, loc: Loc | None) -> Load:
-        index = self.positions(load.tensor, load.index, loc)
+        """The load at named positions; those that are inside of the tensor are not checked."""
+        shape = self.kernel.ir.tensor(load.tensor).shape
+        index = tuple(
+            At(made.expr)
+            if isinstance(made, Gather)
+            and isinstance(entry, Gather)
+            and self.kernel.lies_in(entry.expr, size)
+            else made
+            for made, entry, size in zip(
+                self.positions(load.tensor, load.index, loc), load.index, shape, strict=True
+            )
+        )
         return Load(load.tensor, index, load.type, load.mask, load.other, load.loc)
 
     def positions(self, tensor: str, index: tuple[Index, ...], loc: Loc | None) -> tuple:

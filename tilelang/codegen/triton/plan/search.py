@@ -10,6 +10,7 @@ from tilelang.analysis import analyze
 from tilelang.analysis.masks import masked_reads
 from tilelang.codegen.triton.passes.clear_rest import clear_rest
 from tilelang.codegen.triton.passes.explicit_casts import explicit_casts
+from tilelang.codegen.triton.passes.gather_tables import gather_tables
 from tilelang.codegen.triton.passes.matrix_products import matrix_products
 from tilelang.codegen.triton.passes.moved_lanes import moved_lanes
 from tilelang.codegen.triton.passes.pad_dims import pad_dims
@@ -130,9 +131,10 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
 def _cleared(problem: Problem) -> Problem:
     """The kernel that fills only what its ranges leave, its joins and large products in parts.
 
-    Products with vectors are sums from the start.
+    Products with vectors are sums from the start; what selects pick from tables is loaded.
     """
-    ir = clear_rest(tile_wholes(separate_joins(row_products(problem.ir, vectors=True))))
+    ir = gather_tables(row_products(problem.ir, vectors=True))
+    ir = clear_rest(tile_wholes(separate_joins(ir)))
     return problem if ir is problem.ir else Problem(ir, analyze(ir))
 
 
