@@ -17,6 +17,7 @@ from tests.subjects import SUBJECTS
 from tests.tiers import HALF, share
 from tests.transforms.batches import elements, tensors
 from tilelang.analysis import analyze
+from tilelang.ir import Store, statements
 from tilelang.ir.verify import verify
 from tilelang.reference import evaluate
 from tilelang.transforms.local import local
@@ -442,3 +443,26 @@ def test_heads_that_share_keys_are_split(name):
     heads = found(ir)["h"]
     assert heads.kind == "parallel" and heads.splits(2) and not heads.splits(4)
     test_the_parts_of_every_example(subject)
+
+
+def rounded_by_a_view(x):
+    """What is stored by a view is rounded last, as what is stored to the array."""
+    y = hl.full([x.shape[0], x.shape[2]], 0.0, dtype=hl.bfloat16)
+    v = y.unsqueeze(1)
+    for t in hl.tile(x.shape[2]):
+        total = hl.full([x.shape[0], t], 0.0, dtype=hl.float32)
+        for s in hl.tile(x.shape[1]):
+            total = total + x[:, s, t].sum(1)
+        v[:, 0, t] = total.to(hl.bfloat16)
+    return y
+
+
+def test_sums_are_rounded_when_they_are_added_up() -> None:
+    x = np.random.default_rng(0).standard_normal((4, 6, 5)).astype(np.float32)
+    ir = parsed(rounded_by_a_view, (x.shape, F))
+    factor = next(f for f in factors(ir, analyze(ir)) if "s" in f.axes)
+    part = local(ir, {factor: 2})
+    (tensor,) = (t for t in part.tensors if t.name == "y")
+    (store,) = (s for s in statements(part.body) if isinstance(s, Store))
+    assert (tensor.dtype, store.value.type.dtype) == ("float32", "float32")
+    assert list(divided(ir, {"x": x})) == []

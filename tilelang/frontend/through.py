@@ -45,6 +45,9 @@ class Rearranged:
         """What is stored, or a mask: of fewer dimensions, or with some of length 1, too."""
         if not value.type.shape:
             return value
+        if isinstance(value, ir.Apply) and value.op == "cast":  # it stays the last of all
+            inner = self.to_array(value.args[0], loc)
+            return replace(value, args=(inner,), type=replace(value.type, shape=inner.type.shape))
         value = as_rank(value, len(self.order) + len(self.added), loc)
         for dim in reversed(self.added):
             value = squeeze(value, dim, loc)
