@@ -70,9 +70,17 @@ def gdpa_dense_kv_kernel(offsets, k, q, v, out, scores_ref, b_of, tq_of):
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((None, 8, 512, 128), lambda n: (b_of[n], 0, 0, 0)),
-            pl.BlockSpec((8, 128, 128), lambda n: (0, tq_of[n], 0)),
-            pl.BlockSpec((None, 8, 512, 128), lambda n: (b_of[n], 0, 0, 0)),
+            pl.BlockSpec(
+                (None, 8, 512, 128),
+                lambda n: (b_of[n], 0, 0, 0),
+                pipeline_mode=pl.Buffered(4),
+            ),
+            pl.BlockSpec((8, 128, 128), lambda n: (0, tq_of[n], 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec(
+                (None, 8, 512, 128),
+                lambda n: (b_of[n], 0, 0, 0),
+                pipeline_mode=pl.Buffered(4),
+            ),
         ],
         out_specs=[pl.BlockSpec((8, 128, 128), lambda n: (0, tq_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),

@@ -112,9 +112,9 @@ def gdpa_jagged_kv_kernel(
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((8, 128, 128), lambda n: (0, tq_of[n], 0)),
-            pl.BlockSpec((8, 256, 128), lambda n: (0, tk_of[n], 0)),
-            pl.BlockSpec((8, 256, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((8, 128, 128), lambda n: (0, tq_of[n], 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((8, 256, 128), lambda n: (0, tk_of[n], 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((8, 256, 128), lambda n: (0, tk_of[n], 0), pipeline_mode=pl.Buffered(4)),
         ],
         out_specs=[pl.BlockSpec((8, 128, 128), lambda n: (0, tq_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),

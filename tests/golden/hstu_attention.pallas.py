@@ -110,9 +110,9 @@ def hstu_attention_kernel(offsets, q, k, v, out, acc_ref, scores_ref, b_of, tq_o
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((16, 128, 128), lambda n: (0, tq_of[n], 0)),
-            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
-            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0)),
+            pl.BlockSpec((16, 128, 128), lambda n: (0, tq_of[n], 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((16, 256, 128), lambda n: (0, tk_of[n], 0), pipeline_mode=pl.Buffered(4)),
         ],
         out_specs=[pl.BlockSpec((16, 128, 128), lambda n: (0, tq_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),

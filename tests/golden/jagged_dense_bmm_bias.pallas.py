@@ -60,9 +60,13 @@ def jagged_dense_bmm_bias_kernel(offsets, x, w, bias, y, b_of, tm_of):
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((512, 512), lambda n: (tm_of[n], 0)),
-            pl.BlockSpec((None, 512, 512), lambda n: (b_of[n], 0, 0)),
-            pl.BlockSpec((16, 512), lambda n: (jax.lax.div(b_of[n], 16), 0)),
+            pl.BlockSpec((512, 512), lambda n: (tm_of[n], 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((None, 512, 512), lambda n: (b_of[n], 0, 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec(
+                (16, 512),
+                lambda n: (jax.lax.div(b_of[n], 16), 0),
+                pipeline_mode=pl.Buffered(4),
+            ),
         ],
         out_specs=[pl.BlockSpec((512, 512), lambda n: (tm_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),

@@ -216,9 +216,9 @@ def jagged_layer_norm_kernel(
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((1, 128), lambda n: (0, g_of[n])),
-            pl.BlockSpec((1, 128), lambda n: (0, g_of[n])),
-            pl.BlockSpec((4096, 512), lambda n: (tm_of[n], 0)),
+            pl.BlockSpec((1, 128), lambda n: (0, g_of[n]), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((1, 128), lambda n: (0, g_of[n]), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((4096, 512), lambda n: (tm_of[n], 0), pipeline_mode=pl.Buffered(4)),
             pl.BlockSpec((1, 512), lambda n: (0, 0)),
             pl.BlockSpec((1, 512), lambda n: (0, 0)),
         ],
@@ -264,7 +264,7 @@ def jagged_layer_norm(
             pltpu.SMEM((105,), jnp.int32),
             pltpu.SMEM((105,), jnp.int32),
         ],
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=37748736),
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=48234496),
         interpret=interpret,
     )(offsets_spans, offsets_begin_row, offsets_end_row, x, weight_row, bias_row)
     return y

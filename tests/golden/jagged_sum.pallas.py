@@ -105,9 +105,9 @@ def jagged_sum_kernel(
         step,
         grid=(steps,),
         in_specs=[
-            pl.BlockSpec((1, 128), lambda n: (0, g_of[n])),
-            pl.BlockSpec((1, 128), lambda n: (0, g_of[n])),
-            pl.BlockSpec((2048, 512), lambda n: (tm_of[n], 0)),
+            pl.BlockSpec((1, 128), lambda n: (0, g_of[n]), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((1, 128), lambda n: (0, g_of[n]), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((2048, 512), lambda n: (tm_of[n], 0), pipeline_mode=pl.Buffered(4)),
         ],
         out_specs=[pl.BlockSpec((128, 512), lambda n: (g_of[n], 0))],
         dimension_semantics=(pltpu.ARBITRARY,),

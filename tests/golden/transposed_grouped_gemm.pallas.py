@@ -63,8 +63,8 @@ def transposed_grouped_gemm_kernel(offsets, x, dy, dw, acc_ref, g_of, tm_of):
         step,
         grid=(4, steps),
         in_specs=[
-            pl.BlockSpec((512, 1024), lambda tk, n: (tm_of[n], tk)),
-            pl.BlockSpec((512, 2048), lambda tk, n: (tm_of[n], 0)),
+            pl.BlockSpec((512, 1024), lambda tk, n: (tm_of[n], tk), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((512, 2048), lambda tk, n: (tm_of[n], 0), pipeline_mode=pl.Buffered(4)),
         ],
         out_specs=[pl.BlockSpec((None, 1024, 2048), lambda tk, n: (g_of[n], tk, 0))],
         dimension_semantics=(pltpu.PARALLEL, pltpu.ARBITRARY),
@@ -93,6 +93,7 @@ def transposed_grouped_gemm(
             pltpu.SMEM((160,), jnp.int32),
             pltpu.SMEM((160,), jnp.int32),
         ],
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=39845888),
         interpret=interpret,
     )(offsets, x, dy)
     return dw
