@@ -166,7 +166,7 @@ BUDGET = {
     # come and go in pieces, by turns of loops too; tiles near their range; launches of few steps;
     # what rows cost that are turned by a number, and forms that are compared when finished; several
     # groups in a step, without loops where each fits a tile; late_carries.py; stale views; forms of
-    # arrays that have a name each; what two loops leave; changed.py: numbers that pick places; parts
+    # arrays that have a name each; what two loops leave; changed.py, numbers of places; parts
     "codegen.pallas": 20_665,  # wide_*.py, first_positions.py, registers.py; numbers as rows; forms
     # descriptors; specialized warps; space of configs; kinds of memory; interiors; cleared rows;
     # tiles of groups, loops without products that copy ahead; registers of what is alive, and of a
