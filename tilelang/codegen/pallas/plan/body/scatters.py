@@ -19,6 +19,7 @@ from tilelang.codegen.pallas.plan.windows.types import (
 )
 from tilelang.ir import Dim, Expr, Store, Type, integers
 from tilelang.ir.integers import clamped
+from tilelang.language.dtypes import itemsize
 from tilelang.schedule.refusal import Refused, Rule
 
 from .gathers import most_copies, register_rows
@@ -115,7 +116,23 @@ def _stored(
             store.loc,
             _instead(store, entries[at + 1 :]),
         )
+    _check_part(arrays, store, window, entries[-1])
     return tuple(shape)
+
+
+def _check_part(arrays: Arrays, store: Store, window: Window, last: ir.Index) -> None:
+    """Refused for a part of single rows that fits a register of several: Mosaic cannot place it."""
+    lanes, target = arrays.target.lanes, arrays.target
+    narrow = isinstance(last, ir.Span) and last.stop - last.start <= lanes < window.shape[-1]
+    alone = itemsize(window.dtype) == 4 and len(window.shape) == 2  # else by whole register tiles
+    if narrow and alone and not window.far and not target.interpreted:
+        raise Refused(
+            Rule.FORM,
+            f"rows of {store.tensor} are picked by an index array, and {lanes} of its "
+            f"{window.shape[-1]} columns, or fewer, are stored of each",
+            store.loc,
+            f"store the whole rows, or more than {lanes} columns of them",
+        )
 
 
 def _check_bools_and_places(
