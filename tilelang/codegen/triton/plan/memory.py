@@ -263,8 +263,8 @@ class _Loop:
                     first = min(made.get(key, number), number)
                     passes = several and isinstance(key, Load)
                     # products beside tensor memory are waited for at the end
-                    kept_on = bool(self.pipe.target.columns) and not isinstance(key, Load)
-                    last = len(parts) - 1 if kept_on else number
+                    late = self.pipe.target.columns and self.pipe.parts(dot) == 1
+                    last = len(parts) - 1 if late and not isinstance(key, Load) else number
                     life = Life(size, first, last, read, passes)
                     beside[key] = life.after(beside.get(key))
         return kept, beside
