@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +14,7 @@ from tests.passes.becomes import becomes, floats, ir_of, stays
 from tilelang.codegen.triton.passes.gather_tables import FEW, gather_tables
 from tilelang.reference import evaluate
 
+gather_tables_file = sys.modules[gather_tables.__module__]
 PLACES = np.array([[-7, 0, 1], [2, 4, 900]], np.int32)
 
 
@@ -91,3 +95,15 @@ def right(dtype=np.float32):
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.int32])
 def test_it_means_the_same(dtype):
     assert right(dtype)
+
+
+@pytest.mark.parametrize("moved", [{"last": 7}, {"first": 1}, {"dim": 0}], ids=str)
+def test_planted(moved, monkeypatch):
+    """Clamped to other numbers, or along the other dimension, of which it has 9 too."""
+    loaded = gather_tables_file._Picked.loaded
+    monkeypatch.setattr(
+        gather_tables_file._Picked, "loaded", lambda self: loaded(replace(self, **moved))
+    )
+    ir = ir_of(biased, floats(2, 3), floats(9, 9), PLACES)
+    arrays = {"x": floats(2, 3), "bias": floats(9, 9), "places": PLACES}
+    assert not np.array_equal(evaluate(ir, arrays)["y"], evaluate(gather_tables(ir), arrays)["y"])
