@@ -240,6 +240,8 @@ def _many(problem: Problem, config: Config, alone: Plan, guess: Estimate) -> Ite
             return
         least = found.seconds
         yield whole
+        if rank.products(alone.launches) >= CHAINED:  # they take long to plan
+            return
 
 
 def _finished(problem: Problem, config: Config, asked: Config, target: Target) -> Plan | None:
