@@ -39,6 +39,7 @@ from .physical import (
     parts_of,
     walk_physical,
 )
+from .parts import Parts
 from .placement import Placed
 from .rewriting import rewrite
 from .steps import revisits
@@ -47,6 +48,7 @@ from .steps.conditions import AtDim, Condition, Ends, Enters, InPhase, Runs
 from .steps.loops import with_loops
 from .steps.moves import Order, first_visit, owns
 from .steps.neighbours import with_steps
+from .steps.parts import parts_of_table
 from .types import Column, Dim, Form, Launch, Scratch, Section, Table, in_scratch
 from .windows.exact import check_cuts
 from .windows.flowing import flowing
@@ -115,10 +117,13 @@ def plan_launch(
         kernel, target, axes, placed.form, windows, scratch, sections, table, arrays.scalars
     )
     dims = _dims(placed, order, windows, table)
+    parts = _parts(config, target, table, dims, windows, order, placed.form)
+    cores = _cores(kernel, config, target, dims, placed.form, parts)
     made = Launch(
         name, placed.form, tuple(axes.values()), dims, table, arrays.scalars, windows,
-        scratch, sections, memory, _cores(kernel, config, target, dims, placed.form), kernel.loc,
+        scratch, sections, memory, cores, kernel.loc,
         _prefetches(placed.form, dims, table, windows), _outer_first(axes, dims),
+        parts=parts,
     )  # fmt: skip
     bodies = (replace(s, body=_held(s.body, axes, target)) for s in sections)
     made = flowing(with_steps(replace(made, sections=tuple(bodies))), target, config)
@@ -354,15 +359,28 @@ def _dims(
     return tuple(dims)
 
 
+def _parts(
+    config: Config, target: Target, table: Table | None, dims: tuple[Dim, ...],
+    windows: tuple[Window, ...], order: Order, form: Form,
+) -> Parts | str:  # fmt: skip
+    """How cores share the rows of a table, where no dimension is shared; why not, or "" """
+    cores = config.cores or target.cores
+    if cores == 1 or form == "grid" or table is None or table.steps == "rectangle":
+        return ""
+    return "" if _shared(dims) else parts_of_table(table, dims, windows, order, cores)
+
+
 def _cores(
-    kernel: KernelIR, config: Config, target: Target, dims: tuple[Dim, ...], form: Form
-) -> int:
-    """The cores that a pipeline is split over: as many as there are, where a loop can be shared.
+    kernel: KernelIR, config: Config, target: Target, dims: tuple[Dim, ...], form: Form,
+    parts: Parts | str,
+) -> int:  # fmt: skip
+    """The cores that a pipeline is split over: as many as there are, where steps can be shared.
 
     A grid needs no word for it: the compiler splits a parallel dimension.
     """
+    apart = isinstance(parts, Parts)
     if config.cores is None:
-        shared = any(d.semantics == "parallel" and (d.extent or 0) > 1 for d in dims)
+        shared = apart or _shared(dims)
         return target.cores if form == "pipeline" and shared and not target.interpreted else 1
     cores = config.cores
     if cores == 1:
@@ -373,14 +391,20 @@ def _cores(
             f"cores={cores}, but {target} runs a program on {target.cores} core",
             kernel.loc,
         )
-    if not any(d.semantics == "parallel" for d in dims):
+    if not apart and not any(d.semantics == "parallel" for d in dims):
+        why = f": {parts}" if parts else ""
         raise Refused(
             Rule.FORM,
-            f"cores={cores}, but no parallel axis of {kernel.name} owns its output blocks",
+            f"cores={cores}, but no parallel axis of {kernel.name} owns its output blocks{why}",
             kernel.loc,
             "two cores may never write one block: use cores=1",
         )
     return cores
+
+
+def _shared(dims: tuple[Dim, ...]) -> bool:
+    """Whether cores can share a dimension."""
+    return any(d.semantics == "parallel" and (d.extent or 0) > 1 for d in dims)
 
 
 def _prefetches(
