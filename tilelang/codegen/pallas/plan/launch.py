@@ -26,6 +26,7 @@ from .body.sections import split
 from .body.statements import Groups, Key, Lowered
 from .memory import estimate
 from .moved import MovedRows
+from .parts import Parts
 from .physical import (
     GroupSum,
     InRange,
@@ -39,7 +40,6 @@ from .physical import (
     parts_of,
     walk_physical,
 )
-from .parts import Parts
 from .placement import Placed
 from .rewriting import rewrite
 from .steps import revisits

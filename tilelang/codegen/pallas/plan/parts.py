@@ -1,7 +1,7 @@
 """Parts as data: which rows of a step table are those of each core.
 
-    b  0 0 0 1 1 1 1 2 2      a core's part begins at the first row, from its share of them on,
-       core 0 | core 1        where a block of every output does
+b  0 0 0 1 1 1 1 2 2      a core's part begins at the first row, from its share of them on,
+   core 0 | core 1        where a block of every output does
 """
 
 from __future__ import annotations
