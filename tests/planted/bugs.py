@@ -160,7 +160,7 @@ PARTS: tuple[Bug, ...] = (
     _TO_ROWS("a core begins at its share, where no block does", _SEARCH, "return share"),
     _TO_ROWS("a core begins with a group, not with a block", "t_of[row - 1] == t_of[row]",
              "b_of[row - 1] == b_of[row]"),
-    _TO_ROWS("the second core has no rows, and the first half of them", "part(pl.program_id(0) + 1)",
+    _TO_ROWS("the second core has no rows", "part(pl.program_id(0) + 1)",
              "part(1)"),
     _TO_ROWS("no rows for the second core", _SEARCH, "return jax.lax.div(core + 1, 2) * steps"),
     _TO_ROWS("rows of the second core are those of the first", _COPIED, "b_of[n] = b_of[n]",
