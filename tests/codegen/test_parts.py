@@ -7,6 +7,7 @@ v5p accepts.  No TPU is used.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,11 @@ from tests.ragged import Layout, Space, every_stratum
 from tests.subjects import JAGGED, Subject
 from tilelang.aot import Worker, compile_lowered
 from tilelang.codegen.pallas.plan.parts import Parts
+from tilelang.codegen.pallas.plan.types import Dim, Launch, Number, Plan
+from tilelang.codegen.pallas.plan.verify import verify
+from tilelang.errors import InternalError
+from tilelang.ir import GridIndex, Var
+from tilelang.ir.integers import INT
 from tilelang.runtime.lowering import Lowered
 
 SPACE = Space(rows=72, groups=5, block=16)
@@ -143,6 +149,7 @@ def test_both_cores_have_rows():
 
 
 BOXED = (tile.spec((32768, 512), "bfloat16"), tile.spec((129,), "int32"), 1024)
+BACK = (tile.spec((128, 1024, 512), "bfloat16"), tile.spec((129,), "int32"), 32768)
 NORMED = (
     tile.spec((32768, 512), "bfloat16"), tile.spec((512,), "bfloat16"),
     tile.spec((512,), "bfloat16"), tile.spec((129,), "int32"),
@@ -174,6 +181,38 @@ def test_explain_says_why_one_core_has_all_steps():
     assert "  on one core: blocks of y move with a loop that runs in order\n" in text
 
 
+def refused(plan: Plan, launch: Launch, **changes: object) -> str:
+    with pytest.raises(InternalError) as caught:
+        verify(replace(plan, launches=(replace(launch, **changes),)))
+    return caught.value.what.removeprefix("internal error: ")
+
+
+def test_parts_are_verified():
+    config = tile.Config({"t": 128}, **TABLE)
+    plan = padded_to_jagged.lower(*BACK, target="tpu:v5p", config=config).plan
+    (launch,) = plan.launches
+    assert isinstance(launch.parts, Parts) and launch.table is not None
+    assert verify(plan) is plan
+    twice = replace(launch.table, steps="rectangle")
+    wrong = "a part of the table is not all that a core does"
+    assert refused(plan, launch, table=twice).startswith(wrong)
+    assert refused(plan, launch, cores=1) == wrong
+    around = (Dim("b", 4, "parallel"), *launch.dims)
+    assert refused(plan, launch, dims=around) == wrong
+    ((ref, _),) = launch.parts.turns
+    for turns in ((), ((ref, ()),), ((ref, (Number(GridIndex("b")),)),)):
+        changed = replace(launch.parts, turns=turns)
+        wrong = "a block of y may be written by two cores"
+        assert refused(plan, launch, parts=changed) == wrong
+    ordered = [replace(a, kind="ordered") if a.name == "t" else a for a in launch.axes]
+    wrong = "a block of y goes on from one part to the next"
+    assert refused(plan, launch.with_axes(ordered)) == wrong
+    for name in ("share", "later", "on"):
+        changed = replace(launch.parts, **{name: Var("nobody", INT)})
+        wrong = "a part of the table reads the value nobody where nothing defines it"
+        assert refused(plan, launch, parts=changed) == wrong
+
+
 # ---------------------------------------------------------------- libtpu
 
 
@@ -194,3 +233,19 @@ def test_v5p_compiles_conversions(dtype):
                 )
                 assert two_cores.has_parts(found.source.text)
                 compile_lowered(found, worker=worker)
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_v5p_compiles_every_example_that_shares_a_table():
+    with Worker() as worker:
+        for subject in JAGGED:
+            arguments = subject.cases[-2]
+            for within in {None, subject.within or None}:
+                config = tile.Config(**TABLE, cores=2, within=within)
+                try:
+                    found = subject.kernel.lower(*arguments, config=config, target="tpu:v5p")
+                except tile.PlanError:
+                    continue
+                if two_cores.has_parts(found.source.text):
+                    compile_lowered(found, worker=worker)

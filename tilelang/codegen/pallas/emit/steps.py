@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tilelang.codegen.pallas.plan import types as plan
-from tilelang.codegen.pallas.plan.parts import CORE, LATER
-from tilelang.codegen.pallas.plan.steps.names import COUNT, STEP, seen
+from tilelang.codegen.pallas.plan.steps.names import CORE, COUNT, LATER, STEP, seen
 from tilelang.codegen.writer import Atom, Call, Group, Node, filled, flat, inner
 
 from . import rows

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilelang.ir import Expr, Var
-from tilelang.ir.integers import INT
+from tilelang.ir import Expr
 
 from .windows.types import Number
-
-CORE = Var("parts.core", INT)  # which core it is
-LATER = Var("parts.row", INT)  # the row that is compared with the one before it
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,11 @@ from . import physical
 from .axis import AxisPlan, Range
 from .clamps import bounds
 from .moved import BEGIN, FIRST_ROW, STOP_ROW
-from .parts import CORE, LATER
 from .physical import FIRST, SLOT, PExpr, PStmt, Select
 from .reads import made_of
 from .shapes import broadcasts, held_as, holds, shows
 from .steps import conditions
-from .steps.names import AWAY, COUNT, PHASE, ROW, STEP, TILE, seen
+from .steps.names import AWAY, CORE, COUNT, LATER, PHASE, ROW, STEP, TILE, seen
 from .types import BACK, GONE, HERE, HIGH, LOW, REACH, Column, Launch, Plan, Section, Table
 from .windows import types as windows
 from .windows.flowing import tiles

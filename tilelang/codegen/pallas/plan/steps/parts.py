@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tilelang.codegen.pallas.plan.clamps import compare
-from tilelang.codegen.pallas.plan.parts import CORE, LATER, Parts
+from tilelang.codegen.pallas.plan.parts import Parts
 from tilelang.codegen.pallas.plan.physical import Recorded, Tiles, scalar
 from tilelang.codegen.pallas.plan.rewriting import rewritten
 from tilelang.codegen.pallas.plan.types import Dim, Number, Table, Window
@@ -27,7 +27,7 @@ from tilelang.ir.integers import INT, add, const, maximum, minimum
 
 from .loops import all_of, any_of
 from .moves import Order, consecutive, steady
-from .names import COUNT, STEP
+from .names import CORE, COUNT, LATER, STEP
 
 
 def parts_of_table(
