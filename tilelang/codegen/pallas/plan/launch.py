@@ -50,6 +50,7 @@ from .steps.moves import Order, first_visit, owns
 from .steps.neighbours import with_steps
 from .steps.parts import parts_of_table
 from .types import Column, Dim, Form, Launch, Scratch, Section, Table, in_scratch
+from .windows.choose import Arrays
 from .windows.exact import check_cuts
 from .windows.flowing import flowing
 from .windows.outputs import all_windows, early, initialised, lowered, selective, whole
@@ -85,19 +86,8 @@ def plan_launch(
     outputs, helpers = initialised(problem, arrays, order, steps, written, again, effects)
     columns = tables.columns(order, helpers, effects, steps)
     order = replace(order, swept=frozenset(c.axis for c in columns if c.visit == "sweep"))
-    for (tensor, _), window in arrays.windows.items():
-        if not window.output or window.far:
-            continue
-        if window.stream is not None:
-            revisits.check_stream(tensor, window, axes)
-            continue
-        partly = selective(groups, window)
-        if window.exact:
-            revisits.check_exact(kernel, tensor, window, columns, partly)
-        revisits.check_first_visit(kernel, tensor, outputs[window.ref], order)
-        revisits.check_consecutive(kernel, tensor, window, order, partly or window.exact)
-        how = "worklist" if placed.form == "grid" else steps
-        revisits.check_stand_ins(tensor, window, order, columns, how)
+    how = "worklist" if placed.form == "grid" else steps
+    _check_outputs(arrays, outputs, groups, order, columns, how)
     table = tables.table(columns, axes, steps, arrays.tracks)
     if table is not None:
         table = with_loops(table, axes)
@@ -117,7 +107,8 @@ def plan_launch(
         kernel, target, axes, placed.form, windows, scratch, sections, table, arrays.scalars
     )
     dims = _dims(placed, order, windows, table)
-    parts = _parts(config, target, table, dims, windows, order, placed.form)
+    called = {w.ref: tensor for (tensor, _), w in arrays.windows.items()}
+    parts = _parts(config, target, table, dims, windows, order, placed.form, called)
     cores = _cores(kernel, config, target, dims, placed.form, parts)
     made = Launch(
         name, placed.form, tuple(axes.values()), dims, table, arrays.scalars, windows,
@@ -128,6 +119,25 @@ def plan_launch(
     bodies = (replace(s, body=_held(s.body, axes, target)) for s in sections)
     made = flowing(with_steps(replace(made, sections=tuple(bodies))), target, config)
     return made, tuple(arrays.hosts.values())
+
+
+def _check_outputs(
+    arrays: Arrays, outputs: Mapping[str, Window], groups: Groups, order: Order,
+    columns: tuple[Column, ...], how: str,
+) -> None:  # fmt: skip
+    """Refused where steps would lose what others store."""
+    for (tensor, _), window in arrays.windows.items():
+        if not window.output or window.far:
+            continue
+        if window.stream is not None:
+            revisits.check_stream(tensor, window, order.axes)
+            continue
+        partly = selective(groups, window)
+        if window.exact:
+            revisits.check_exact(arrays.ir, tensor, window, columns, partly)
+        revisits.check_first_visit(arrays.ir, tensor, outputs[window.ref], order)
+        revisits.check_consecutive(arrays.ir, tensor, window, order, partly or window.exact)
+        revisits.check_stand_ins(tensor, window, order, columns, how)
 
 
 def _held(body: Lowered, axes: Mapping[str, AxisPlan], target: Target) -> Lowered:
@@ -361,13 +371,13 @@ def _dims(
 
 def _parts(
     config: Config, target: Target, table: Table | None, dims: tuple[Dim, ...],
-    windows: tuple[Window, ...], order: Order, form: Form,
+    windows: tuple[Window, ...], order: Order, form: Form, called: Mapping[str, str],
 ) -> Parts | str:  # fmt: skip
     """How cores share the rows of a table, where no dimension is shared; why not, or "" """
     cores = config.cores or target.cores
     if cores == 1 or form == "grid" or table is None or table.steps == "rectangle":
         return ""
-    return "" if _shared(dims) else parts_of_table(table, dims, windows, order, cores)
+    return "" if _shared(dims) else parts_of_table(table, dims, windows, order, cores, called)
 
 
 def _cores(

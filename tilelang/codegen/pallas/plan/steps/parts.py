@@ -16,6 +16,7 @@ A part may be empty: where no row is such a one, one core has all of them.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from tilelang.codegen.pallas.plan.clamps import compare
 from tilelang.codegen.pallas.plan.parts import Parts
@@ -31,22 +32,26 @@ from .names import CORE, COUNT, LATER, STEP
 
 
 def parts_of_table(
-    table: Table, dims: tuple[Dim, ...], windows: tuple[Window, ...], order: Order, cores: int
-) -> Parts | str:
-    """How so many cores may share the rows of a table; why they may not."""
+    table: Table, dims: tuple[Dim, ...], windows: tuple[Window, ...], order: Order, cores: int,
+    called: Mapping[str, str],
+) -> Parts | str:  # fmt: skip
+    """How so many cores may share the rows of a table; why they may not.
+
+    `called`: the author's tensor that a window shows.
+    """
     for dim in dims[: [d.axis for d in dims].index(None)]:
         if dim.extent != 1:
             return f"every iteration of {order.axes[dim.axis or ''].user} goes through all steps"
     outputs = [w for w in windows if w.output]
-    often = [name for name, count in Counter(w.array for w in outputs).items() if count > 1]
-    if often or any(w.back for w in windows):
-        return f"{often[0] if often else outputs[0].array} is written to in several ways"
+    often = Counter(called[w.ref] for w in outputs)
+    if max(often.values(), default=0) > 1 or any(w.back for w in windows):
+        return f"{often.most_common(1)[0][0]} is written to in several ways"
     if table.rows < cores:
         return "there is one step"
     free = _free(table, order)
     turns: list[tuple[str, tuple[Number, ...]]] = []
     for window in outputs:
-        found = _turning(window, order, free)
+        found = _turning(window, called[window.ref], order, free)
         if isinstance(found, str):
             return found
         turns.append((window.ref, found))
@@ -61,9 +66,10 @@ def _free(table: Table, order: Order) -> frozenset[str]:
     return frozenset(c.axis for c in table.outer[: (*kinds, False).index(False)])
 
 
-def _turning(window: Window, order: Order, free: frozenset[str]) -> tuple[Number, ...] | str:
+def _turning(
+    window: Window, name: str, order: Order, free: frozenset[str]
+) -> tuple[Number, ...] | str:
     """The numbers that tell rows whose block is a new one, if rows can; else why they cannot."""
-    name = window.array
     if not window.stepped or window.exact or window.flows:
         return f"steps copy to {name} themselves, not by blocks that cores could share"
     if not consecutive(window, order) or not all(_plain(n.expr) for n in window.numbers):
