@@ -23,11 +23,13 @@ from tests.ragged import Layout, Space, every_stratum
 from tests.subjects import JAGGED, Subject
 from tilelang.aot import Worker, compile_lowered
 from tilelang.codegen.pallas.plan.parts import Parts
+from tilelang.codegen.pallas.plan.steps.moves import Order
+from tilelang.codegen.pallas.plan.steps.parts import parts_of_table
 from tilelang.codegen.pallas.plan.types import Dim, Launch, Number, Plan
 from tilelang.codegen.pallas.plan.verify import verify
 from tilelang.errors import InternalError
-from tilelang.ir import GridIndex, Var
-from tilelang.ir.integers import INT
+from tilelang.ir import At, GridIndex, Load, TileScalar, Type, Var
+from tilelang.ir.integers import INT, const
 from tilelang.runtime.lowering import Lowered
 
 SPACE = Space(rows=72, groups=5, block=16)
@@ -211,6 +213,37 @@ def test_parts_are_verified():
         changed = replace(launch.parts, **{name: Var("nobody", INT)})
         wrong = "a part of the table reads the value nobody where nothing defines it"
         assert refused(plan, launch, parts=changed) == wrong
+
+
+def test_every_reason_is_said():
+    config = tile.Config({"t": 128}, **TABLE)
+    (launch,) = padded_to_jagged.lower(*BACK, target="tpu:v5p", config=config).plan.launches
+    table, axes = launch.table, {a.name: a for a in launch.axes}
+    assert table is not None
+    order, (out,) = Order(axes, (), ("b", "t"), ()), launch.outputs
+
+    def said(*, order=order, table=table, dims=launch.dims, also=(), **changes):
+        windows = (*launch.inputs, *also, replace(out, **changes))
+        called = dict.fromkeys((w.ref for w in windows), "y")
+        found = parts_of_table(table, dims, windows, order, 2, called)
+        return found if isinstance(found, str) else ""
+
+    assert said() == ""
+    ordered = {**axes, "t": replace(axes["t"], kind="ordered")}
+    around = (Dim("b", 4, "arbitrary"), *launch.dims)
+    assert said(dims=around) == "every iteration of b goes through all steps"
+    assert said(table=replace(table, rows=1)) == "there is one step"
+    assert said(also=(replace(out, ref="z_ref"),)) == "y is written to in several ways"
+    copied = "steps copy to y themselves, not by blocks that cores could share"
+    assert said(far=True) == said(stream="t") == said(flows=True) == copied
+    again = "a block of y may be shown again after others"
+    picked = Load("offsets", (At(GridIndex("b")),), Type((), "int32"))
+    assert said(numbers=(Number(picked), *out.numbers[1:])) == again
+    assert said(numbers=(Number(TileScalar("t", "begin")), *out.numbers[1:])) == again
+    moves = "blocks of y move with a loop that runs in order"
+    assert said(order=replace(order, axes=ordered)) == moves
+    still = (Number(const(0)),) * len(out.numbers)
+    assert said(numbers=still) == "all steps share the blocks of y"
 
 
 # ---------------------------------------------------------------- libtpu

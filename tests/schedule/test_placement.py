@@ -164,8 +164,8 @@ def test_two_cores_need_an_axis_that_owns_its_outputs() -> None:
     with pytest.raises(PlanError) as caught:
         planned(ragged(), Config({"tm": 64}, cores=2))
     assert caught.value.what == (
-        "cores=2, but no parallel axis of ragged owns its output blocks: all steps share the blocks "
-        "of y"
+        "cores=2, but no parallel axis of ragged owns its output blocks: all steps share the "
+        "blocks of y"
     )
     with pytest.raises(PlanError) as caught:
         planned(ragged(), Config({"tm": 16}, loop_type="worklist", cores=2))
