@@ -56,7 +56,7 @@ WHY: Mapping[str, str] = {
     "jagged rows": (
         "softmax of groups: a step waits for the maximum of a group before its sum, and up to 16 "
         "short groups side by side in a step hide only a part of it where arrays move quickly. On "
-        "v5p layer norm and conversions run on one of the two cores, and the limit counts both"
+        "v5p layer norm runs on one of the two cores, and the limit counts both"
     ),
 }
 TABLE = """

@@ -157,6 +157,10 @@ def _configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.
         for block in (8, 16):  # refused unless blocks divide the rows of loops inside of a step
             sizes_of = dict.fromkeys(tiles, block)
             yield tile.Config(sizes_of, loop_type="fori_loop", windows="flowing")
+    if count:  # refused unless rows of a table, or a loop, are such as cores may share
+        yield tile.Config(
+            dict.fromkeys(tiles, rng.choice(BLOCKS)), loop_type="outer_pipeline", cores=2
+        )
     grids = sorted(a.name for a in program.axes if a.kind == "grid")
     if grids and count:  # refused unless the loop is parallel and short
         yield tile.Config(dict.fromkeys(tiles, rng.choice(BLOCKS)), within=[rng.choice(grids)])

@@ -19,6 +19,7 @@ FORMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "fori_loop": {"loop_type": "fori_loop"},
         "exact": {"windows": "exact"},
         "groups": {},  # with the example's blocks of groups
+        "parts": {"loop_type": "outer_pipeline", "steps": "table", "cores": 2},
     }
 )
 

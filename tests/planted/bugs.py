@@ -18,6 +18,9 @@ _PHASES = partial(bug, "jagged_softmax", "emit_pipeline")
 _WINDOW = partial(bug, "sliding_window_attention", "table")
 _WEIGHTS = partial(bug, "weight_only_grouped_gemm", "table")
 _HEADS = partial(bug, "varlen_attention", "table")
+_TO_ROWS = partial(bug, "padded_to_jagged", "parts")
+_TO_BOXES = partial(bug, "jagged_to_padded", "parts")
+_SHARED = partial(bug, "jagged_attention", "parts")
 _EXACT = partial(bug, "varlen_attention", "exact")
 
 _NEW_BLOCK = "((n == 0) | (tm_of[before] != tm)) & (tk == 0)"
@@ -146,6 +149,31 @@ CORES: tuple[Bug, ...] = (
         '("parallel", "arbitrary")', '("parallel", "parallel")'),
 )  # fmt: skip
 
+_SEARCH = "return jax.lax.while_loop(inside, lambda n: n + 1, share)"
+_COPIED = "b_of[n] = b_of[first + n]"
+
+PARTS: tuple[Bug, ...] = (
+    _TO_ROWS("a core begins one row early", _SEARCH,
+             _SEARCH.replace("return ", "return -jax.lax.rem(core, 2) + ")),
+    _TO_ROWS("a core begins one row late", _SEARCH,
+             _SEARCH.replace("return ", "return jax.lax.rem(core, 2) + ")),
+    _TO_ROWS("a core begins at its share, where no block does", _SEARCH, "return share"),
+    _TO_ROWS("a core begins with a group, not with a block", "t_of[row - 1] == t_of[row]",
+             "b_of[row - 1] == b_of[row]"),
+    _TO_ROWS("the second core has no rows", "part(pl.program_id(0) + 1)",
+             "part(1)"),
+    _TO_ROWS("no rows for the second core", _SEARCH, "return jax.lax.div(core + 1, 2) * steps"),
+    _TO_ROWS("rows of the second core are those of the first", _COPIED, "b_of[n] = b_of[n]",
+             ("t_of[n] = t_of[first + n]", "t_of[n] = t_of[n]")),
+    _TO_ROWS("one column stays behind", _COPIED, "b_of[n] = b_of[n]"),
+    _TO_BOXES("one column stays behind", _COPIED, "b_of[n] = b_of[n]"),
+    _TO_BOXES("a core has a row too few", "part(pl.program_id(0) + 1) - first",
+              "part(pl.program_id(0) + 1) - first - pl.program_id(0)"),
+    _SHARED("a core begins at its share, in the middle of a loop", _SEARCH, "return share"),
+    _SHARED("a core begins where keys do", "tq_of[row - 1] == tq_of[row]",
+            "tk_of[row - 1] == tk_of[row]"),
+)  # fmt: skip
+
 _TURNED = "            # q_by_h_ref[i] is q_ref[:, i]: the block with h in front"
 _NEW_TILE = "@pl.when((n == 0) | (tq_of[before] != tq))\n        def _():\n"
 _LENGTH = "jnp.minimum(offsets[b_of[n] + 1], 72) - tq_of[n], 16)"
@@ -195,4 +223,4 @@ MOVED: tuple[Bug, ...] = (
     _ROWS("rows of the next box", "t_mask, d_moved", "t_index >= offsets[b], d_moved"),
 )  # fmt: skip
 
-BUGS = (*HEADS, *MOVED, *MASKS, *WINDOWS, *VISITS, *CARRIES, *STEPS, *CORES, *GROUPS)
+BUGS = (*HEADS, *MOVED, *MASKS, *WINDOWS, *VISITS, *CARRIES, *STEPS, *CORES, *PARTS, *GROUPS)

@@ -14,7 +14,7 @@ import numpy as np
 from jax.experimental.pallas import tpu as pltpu
 
 import tilelang as tile
-from tests import checks
+from tests import checks, two_cores
 from tests.frameworks import from_jax
 from tests.planted.bug import FORMS, Bug
 from tests.planted.cores import unsafe_splits
@@ -95,7 +95,7 @@ def reports(name: str, lowered: Lowered, text: str) -> Iterator[Report]:
     subject = named(name)
     yield from (Report("cores", found) for found in unsafe_splits(text))
     call = runnable(lowered, text, pltpu.InterpretParams() if lowered.plan.exact else True)
-    for check, run in _dynamic(subject, call):
+    for check, run in (*_of_cores(subject, lowered, text), *_dynamic(subject, call)):
         try:
             found = run()
         except Exception as error:  # a kernel that does not run has been caught
@@ -124,6 +124,25 @@ def runnable(lowered: Lowered, text: str, interpret: Any = True) -> checks.Call:
 
 def _never(wanted: frozenset[str]) -> Any:
     raise AssertionError("a text is run, and not differentiated")
+
+
+def _of_cores(
+    subject: Subject, lowered: Lowered, text: str
+) -> Iterator[tuple[str, Callable[[], list[str]]]]:
+    """Where cores share a table: each alone, and the second one first."""
+    if not two_cores.has_parts(text):
+        return
+    arrays, other = arrays_of(subject.name), runnable(lowered, two_cores.other_order(text))
+    each = [runnable(lowered, two_cores.alone(text, core)) for core in (0, 1)]
+    spread = subject.arguments(arrays, LAYOUTS[0])
+    yield "idle", lambda: _some(two_cores.idle(each, spread))
+    for layout in LAYOUTS:
+        given = subject.arguments(arrays, layout)
+        yield "parts", functools.partial(lambda a: _some(two_cores.stored_once(each, a)), given)
+        yield (
+            "other order",
+            functools.partial(checks.every_layout, subject, other, arrays, [layout], "float32"),
+        )
 
 
 def _dynamic(subject: Subject, call: checks.Call) -> Iterator[tuple[str, Callable[[], list[str]]]]:

@@ -162,8 +162,15 @@ def test_loops_in_a_row_may_run_inside_the_step() -> None:
 
 def test_two_cores_need_an_axis_that_owns_its_outputs() -> None:
     with pytest.raises(PlanError) as caught:
-        planned(ragged(), Config({"tm": 16}, cores=2))
+        planned(ragged(), Config({"tm": 64}, cores=2))
+    assert caught.value.what == (
+        "cores=2, but no parallel axis of ragged owns its output blocks: all steps share the "
+        "blocks of y"
+    )
+    with pytest.raises(PlanError) as caught:
+        planned(ragged(), Config({"tm": 16}, loop_type="worklist", cores=2))
     assert caught.value.what == "cores=2, but no parallel axis of ragged owns its output blocks"
+    assert planned(ragged(), Config({"tm": 16}, cores=2)).launches[0].cores == 2  # of its table
     assert planned(matmul(), Config(BLOCKS, cores=2)).launches[0].cores == 2
     with pytest.raises(PlanError) as caught:
         planned(matmul(), Config(cores=2), "tpu:v6e")

@@ -13,6 +13,7 @@ import tilelang as tile
 from examples.dense.flash_attention import flash_attention
 from examples.jagged.jagged_softmax import jagged_softmax
 from examples.jagged.jagged_sum import jagged_sum
+from examples.jagged.jagged_to_padded import jagged_to_padded
 from tests.schedule.written import Writing, planned
 from tests.subjects import SUBJECTS
 from tilelang import ir
@@ -298,6 +299,8 @@ def some_plans() -> Iterator[Plan]:
     yield jagged_sum.lower(*rows, target="tpu:v6e", config=turns).plan
     short = tile.spec((32768, 512), "bfloat16"), tile.spec((2049,), "int32")
     yield jagged_softmax.lower(*short, target="tpu:v6e").plan  # groups side by side
+    boxed = Config({"t": 128}, loop_type="outer_pipeline", steps="table")
+    yield jagged_to_padded.lower(*rows, 128, target="tpu:v5p", config=boxed).plan  # on two cores
 
 
 def test_every_expression_that_is_printed_is_verified() -> None:

@@ -44,7 +44,7 @@ class Config:
                 how the loops run
     steps       "table" (live steps only) | "rectangle" (max_extent tiles, guarded): outer_pipeline
     buffers     how many blocks of each input are in flight; 2 is double buffering
-    cores       TensorCores that parallel axes are split over
+    cores       TensorCores that share parallel axes, or the rows of a step table
     within      parallel `hl.grid` loops of which a step runs all iterations, e.g. ["h"]: blocks
                 then hold all heads of [tokens, heads, width], and no array is transposed
     windows     "aligned" (a tile is a block of the array; ranges share tiles) | "exact" (the first

@@ -14,7 +14,7 @@ from .conditions import test_of
 from .expressions import Printer, all_of
 from .names import Names
 from .statements import print_body
-from .steps import asked_ends, print_rectangle, print_table
+from .steps import asked_ends, print_part, print_rectangle, print_table
 
 WHERE = {
     "dim": "grid dimension",
@@ -86,6 +86,8 @@ def _print_pipeline(printer: Printer, block: Block) -> None:
     table = launch.table
     if table is not None and table.steps == "table":
         print_table(printer, block, table)
+        if isinstance(launch.parts, plan.Parts):
+            print_part(printer, block, launch.parts)
         block.raw("")
     elif table is not None:
         print_rectangle(printer, block, table)
@@ -108,7 +110,7 @@ def _print_pipeline(printer: Printer, block: Block) -> None:
         Keyword("out_specs", outs),
         Keyword("dimension_semantics", specs.semantics(launch, pipeline=True)),
     ]
-    if launch.cores > 1:
+    if launch.cores > 1 and not isinstance(launch.parts, plan.Parts):
         args.append(Keyword("core_axis", Atom("0")))
     lines = statement("", Call("pltpu.emit_pipeline", tuple(args)), block.indent)
     if len(lines) == 1:  # one argument a line reads better than one long line

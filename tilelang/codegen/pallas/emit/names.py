@@ -5,13 +5,14 @@ from __future__ import annotations
 import keyword
 from dataclasses import dataclass, field, replace
 
-from tilelang.codegen.pallas.plan.types import MODULE_NAMES, Launch, Plan, Table
+from tilelang.codegen.pallas.plan.types import MODULE_NAMES, Launch, Parts, Plan, Table
 from tilelang.ir.names import first_free, stem
 
 WORDS = ("n", "steps", "step", "at", "before", "after", "live")
 FLOW_WORDS = ("piece", "flow", "reach", "back")
 BESIDE_WORDS = ("later", "begin_row", "end_row")
 TABLE_WORDS = ("seen", "state", "outer_step")
+PART_WORDS = ("part", "core", "inside", "row", "share", "first", "move")
 
 
 @dataclass
@@ -66,6 +67,8 @@ def names_of(plan: Plan, launch: Launch) -> Names:
         names.scratch[kept.name] = names.fresh(f"{stem(kept.name)}_ref")
     tracks = launch.table is not None and launch.table.tracks
     for word in (*TABLE_WORDS, *WORDS, *(("phase",) if tracks else ())):
+        names.words[word] = names.fresh(word)
+    for word in PART_WORDS if isinstance(launch.parts, Parts) else ():
         names.words[word] = names.fresh(word)
     if launch.table is not None:
         _name_columns(names, launch.table, others)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from tilelang.codegen.pallas.plan import types as plan
-from tilelang.codegen.pallas.plan.steps.names import COUNT, seen
-from tilelang.codegen.writer import Atom, Call, Group, Node, flat
+from tilelang.codegen.pallas.plan.steps.names import CORE, COUNT, LATER, STEP, seen
+from tilelang.codegen.writer import Atom, Call, Group, Node, filled, flat, inner
 
 from . import rows
 from .block import Block
 from .expressions import Printer
+from .names import PART_WORDS
 from .ranges import print_lines, seen_name, visiting
 
 
@@ -145,6 +146,51 @@ def _print_tail(printer: Printer, block: Block, table: plan.Table, column: plan.
     bounds = scope.node(tail.first), scope.node(tail.stop)
     loop = Call("jax.lax.fori_loop", (*bounds, Atom(each), Atom(names.steps)))
     block.put(names.steps, loop)
+
+
+# ---------------------------------------------------------------- parts of cores
+
+
+PART = """
+# Each core has a part of the rows, which begins where a block of {arrays} does.
+def {inside}({n}):
+    @later
+    @on
+
+def {part}({core}):
+    @share
+    return jax.lax.while_loop({inside}, lambda {n}: {n} + 1, {share})
+
+{first} = {part}(pl.program_id(0))
+{steps} = {part}(pl.program_id(0) + 1) - {first}
+
+def {move}({n}, _):
+    @moves
+    return 0
+
+jax.lax.fori_loop(0, {steps}, {move}, 0)
+"""
+
+
+def print_part(printer: Printer, block: Block, parts: plan.Parts) -> None:
+    """Where the rows of a core begin; those of this one are moved to the front."""
+    names, launch, scope = printer.names, printer.launch, printer.scope()
+    words = {word: names.word(word) for word in (*PART_WORDS, "n", "steps")}
+    words["arrays"] = " and ".join(launch.window(ref).array for ref, _ in parts.turns)
+    scope.locals |= {STEP.name: names.step, COUNT.name: names.steps}
+    scope.locals |= {CORE.name: words["core"], LATER.name: words["row"]}
+    place = f"{words['first']} + {names.step}"
+    moves = [f"{column}[{names.step}] = {column}[{place}]" for column in names.columns.values()]
+    depth = block.indent + 4
+    lines = filled(
+        PART,
+        words,
+        later=inner(words["row"], scope.node(parts.later), depth),
+        on=inner("return", scope.node(parts.on), depth, " "),
+        share=inner(words["share"], scope.node(parts.share), depth),
+        moves=moves,
+    )
+    block.lines += ["", *(" " * block.indent + line if line else "" for line in lines)]
 
 
 # ---------------------------------------------------------------- the rectangle

@@ -26,6 +26,7 @@ from .body.sections import split
 from .body.statements import Groups, Key, Lowered
 from .memory import estimate
 from .moved import MovedRows
+from .parts import Parts
 from .physical import (
     GroupSum,
     InRange,
@@ -47,7 +48,9 @@ from .steps.conditions import AtDim, Condition, Ends, Enters, InPhase, Runs
 from .steps.loops import with_loops
 from .steps.moves import Order, first_visit, owns
 from .steps.neighbours import with_steps
+from .steps.parts import parts_of_table
 from .types import Column, Dim, Form, Launch, Scratch, Section, Table, in_scratch
+from .windows.choose import Arrays
 from .windows.exact import check_cuts
 from .windows.flowing import flowing
 from .windows.outputs import all_windows, early, initialised, lowered, selective, whole
@@ -83,19 +86,8 @@ def plan_launch(
     outputs, helpers = initialised(problem, arrays, order, steps, written, again, effects)
     columns = tables.columns(order, helpers, effects, steps)
     order = replace(order, swept=frozenset(c.axis for c in columns if c.visit == "sweep"))
-    for (tensor, _), window in arrays.windows.items():
-        if not window.output or window.far:
-            continue
-        if window.stream is not None:
-            revisits.check_stream(tensor, window, axes)
-            continue
-        partly = selective(groups, window)
-        if window.exact:
-            revisits.check_exact(kernel, tensor, window, columns, partly)
-        revisits.check_first_visit(kernel, tensor, outputs[window.ref], order)
-        revisits.check_consecutive(kernel, tensor, window, order, partly or window.exact)
-        how = "worklist" if placed.form == "grid" else steps
-        revisits.check_stand_ins(tensor, window, order, columns, how)
+    how = "worklist" if placed.form == "grid" else steps
+    _check_outputs(arrays, outputs, groups, order, columns, how)
     table = tables.table(columns, axes, steps, arrays.tracks)
     if table is not None:
         table = with_loops(table, axes)
@@ -115,14 +107,37 @@ def plan_launch(
         kernel, target, axes, placed.form, windows, scratch, sections, table, arrays.scalars
     )
     dims = _dims(placed, order, windows, table)
+    called = {w.ref: tensor for (tensor, _), w in arrays.windows.items()}
+    parts = _parts(config, target, table, dims, windows, order, placed.form, called)
+    cores = _cores(kernel, config, target, dims, placed.form, parts)
     made = Launch(
         name, placed.form, tuple(axes.values()), dims, table, arrays.scalars, windows,
-        scratch, sections, memory, _cores(kernel, config, target, dims, placed.form), kernel.loc,
+        scratch, sections, memory, cores, kernel.loc,
         _prefetches(placed.form, dims, table, windows), _outer_first(axes, dims),
+        parts=parts,
     )  # fmt: skip
     bodies = (replace(s, body=_held(s.body, axes, target)) for s in sections)
     made = flowing(with_steps(replace(made, sections=tuple(bodies))), target, config)
     return made, tuple(arrays.hosts.values())
+
+
+def _check_outputs(
+    arrays: Arrays, outputs: Mapping[str, Window], groups: Groups, order: Order,
+    columns: tuple[Column, ...], how: str,
+) -> None:  # fmt: skip
+    """Refused where steps would lose what others store."""
+    for (tensor, _), window in arrays.windows.items():
+        if not window.output or window.far:
+            continue
+        if window.stream is not None:
+            revisits.check_stream(tensor, window, order.axes)
+            continue
+        partly = selective(groups, window)
+        if window.exact:
+            revisits.check_exact(arrays.ir, tensor, window, columns, partly)
+        revisits.check_first_visit(arrays.ir, tensor, outputs[window.ref], order)
+        revisits.check_consecutive(arrays.ir, tensor, window, order, partly or window.exact)
+        revisits.check_stand_ins(tensor, window, order, columns, how)
 
 
 def _held(body: Lowered, axes: Mapping[str, AxisPlan], target: Target) -> Lowered:
@@ -354,15 +369,28 @@ def _dims(
     return tuple(dims)
 
 
+def _parts(
+    config: Config, target: Target, table: Table | None, dims: tuple[Dim, ...],
+    windows: tuple[Window, ...], order: Order, form: Form, called: Mapping[str, str],
+) -> Parts | str:  # fmt: skip
+    """How cores share the rows of a table, where no dimension is shared; why not, or "" """
+    cores = config.cores or target.cores
+    if cores == 1 or form == "grid" or table is None or table.steps == "rectangle":
+        return ""
+    return "" if _shared(dims) else parts_of_table(table, dims, windows, order, cores, called)
+
+
 def _cores(
-    kernel: KernelIR, config: Config, target: Target, dims: tuple[Dim, ...], form: Form
-) -> int:
-    """The cores that a pipeline is split over: as many as there are, where a loop can be shared.
+    kernel: KernelIR, config: Config, target: Target, dims: tuple[Dim, ...], form: Form,
+    parts: Parts | str,
+) -> int:  # fmt: skip
+    """The cores that a pipeline is split over: as many as there are, where steps can be shared.
 
     A grid needs no word for it: the compiler splits a parallel dimension.
     """
+    apart = isinstance(parts, Parts)
     if config.cores is None:
-        shared = any(d.semantics == "parallel" and (d.extent or 0) > 1 for d in dims)
+        shared = apart or _shared(dims)
         return target.cores if form == "pipeline" and shared and not target.interpreted else 1
     cores = config.cores
     if cores == 1:
@@ -373,14 +401,20 @@ def _cores(
             f"cores={cores}, but {target} runs a program on {target.cores} core",
             kernel.loc,
         )
-    if not any(d.semantics == "parallel" for d in dims):
+    if not apart and not any(d.semantics == "parallel" for d in dims):
+        why = f": {parts}" if parts else ""
         raise Refused(
             Rule.FORM,
-            f"cores={cores}, but no parallel axis of {kernel.name} owns its output blocks",
+            f"cores={cores}, but no parallel axis of {kernel.name} owns its output blocks{why}",
             kernel.loc,
             "two cores may never write one block: use cores=1",
         )
     return cores
+
+
+def _shared(dims: tuple[Dim, ...]) -> bool:
+    """Whether cores can share a dimension."""
+    return any(d.semantics == "parallel" and (d.extent or 0) > 1 for d in dims)
 
 
 def _prefetches(

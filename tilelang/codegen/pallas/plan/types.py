@@ -66,6 +66,7 @@ from .moved import BEGIN as BEGIN
 from .moved import FIRST_ROW as FIRST_ROW
 from .moved import STOP_ROW as STOP_ROW
 from .moved import MovedRows as MovedRows
+from .parts import Parts as Parts
 from .physical import All as All
 from .physical import Bind as Bind
 from .physical import GroupSum as GroupSum
@@ -315,6 +316,7 @@ class Launch:
     moving      axes of grid dimensions; those whose first tile depends on others behind these
     flow        how those windows come and go that are whole arrays, where a step waits for parts
     beside      how many iterations of the last dimension are one step, and their body
+    parts       how cores share the rows of the table; why one has all of them; "" for no table
     """
 
     name: str
@@ -333,6 +335,7 @@ class Launch:
     moving: tuple[str, ...]
     flow: Flow | None = None
     beside: Beside | None = None
+    parts: Parts | str = ""
 
     def axis(self, name: str) -> AxisPlan:
         return next(a for a in self.axes if a.name == name)
@@ -451,6 +454,14 @@ def _scratch_text(scratch: Scratch) -> str:
     return f"  keeps {scratch.name}: {scratch.dtype}{list(scratch.shape)}{why}"
 
 
+def _cores_text(launch: Launch) -> str:
+    """How cores share the rows of the table, or why one has all of them."""
+    if isinstance(launch.parts, str):
+        return f"  on one core: {launch.parts}"
+    arrays = " and ".join(launch.window(ref).array for ref, _ in launch.parts.turns)
+    return f"  {launch.cores} cores: each has a part of the steps, which begins a block of {arrays}"
+
+
 def _launch_text(launch: Launch) -> str:
     each = [f"{d.axis or 'steps'}={d.extent or 'table'} {d.semantics}" for d in launch.dims]
     dims = ", ".join(each)
@@ -458,6 +469,7 @@ def _launch_text(launch: Launch) -> str:
     if launch.table is not None:
         columns = _columns_text(launch.table)
         lines.append(f"  {launch.table.steps}: {columns}; at most {launch.table.rows} steps")
+    lines += [_cores_text(launch)] if launch.parts else []
     for axis in launch.axes:
         block = f" block {axis.block}" if axis.block is not None else ""
         mask = ", masked" if axis.partial else ""

@@ -24,7 +24,7 @@ from .physical import FIRST, SLOT, PExpr, PStmt, Select
 from .reads import made_of
 from .shapes import broadcasts, held_as, holds, shows
 from .steps import conditions
-from .steps.names import AWAY, COUNT, PHASE, ROW, STEP, TILE, seen
+from .steps.names import AWAY, CORE, COUNT, LATER, PHASE, ROW, STEP, TILE, seen
 from .types import BACK, GONE, HERE, HIGH, LOW, REACH, Column, Launch, Plan, Section, Table
 from .windows import types as windows
 from .windows.flowing import tiles
@@ -84,6 +84,7 @@ def verify(plan: Plan) -> Plan:
             _section(here, section)
         _beside(here)
         _flow(here)
+        _parts(start)
     return plan
 
 
@@ -116,6 +117,30 @@ def _flow(here: Reader) -> None:
         sizes = (launch.axis(t.axis).size if t is not None else 0 for t in tiles(launch, window))
         whole = flow is not None and all(size and flow.rows % size == 0 for size in sizes)
         own.must("is no number of whole tiles", whole)
+
+
+def _parts(here: Reader) -> None:
+    """No block of an output is in the rows of two cores, and no loop that runs in order."""
+    launch, table, parts = here.launch, here.launch.table, here.launch.parts
+    if isinstance(parts, str):
+        return
+    rows = here.of("a part of the table", launch.loc)
+    around = [d.extent for d in launch.dims[: [d.axis for d in launch.dims].index(None)]]
+    whole = table is not None and table.steps == "table" and set(around) <= {1}
+    rows.must("is not all that a core does", whole and launch.cores > 1)
+    columns = table.outer if table is not None else ()
+    kinds = [launch.axis(c.axis).kind != "parallel" for c in columns]
+    apart = {c.axis for c in columns[: [*kinds, True].index(True)]}
+    turns = dict(parts.turns)
+    for window in launch.outputs:
+        own, told = here.of(f"a block of {window.array}", launch.loc), turns.get(window.ref, ())
+        own.must("may be written by two cores", bool(told) and {*told} <= {*window.numbers})
+        by = [integers.axes(number.expr) for number in told]
+        own.must("goes on from one part to the next", all(axes and axes <= apart for axes in by))
+    counted = rows.plus(names=[COUNT.name])
+    _exprs(counted.plus(names=[CORE.name]), parts.share)
+    _exprs(counted.plus(names=[STEP.name]), parts.later)
+    _exprs(counted.plus(names=[STEP.name, LATER.name]), parts.on)
 
 
 def _arrays(plan: Plan) -> None:

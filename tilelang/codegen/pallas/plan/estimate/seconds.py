@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilelang.codegen.pallas.chips import CHIPS, Chip
+from tilelang.codegen.pallas.plan.parts import Parts as CoreParts
 from tilelang.codegen.pallas.plan.physical import Inner, PStmt, flat
-from tilelang.codegen.pallas.plan.types import Beside, Dim, Flow, Launch, Plan, Window
+from tilelang.codegen.pallas.plan.types import Beside, Flow, Launch, Plan, Window
 from tilelang.codegen.pallas.plan.windows.types import ByRow, ByTile, extent_of
 from tilelang.codegen.pallas.target import Target
 from tilelang.language.dtypes import itemsize
@@ -24,7 +25,7 @@ from tilelang.language.dtypes import itemsize
 from . import near
 from .costs import ASKED, COSTS, DEEP, GROUP, RECTANGLE, ROW, Costs
 from .numbers import Numbers, value
-from .steps import Steps, listed, with_lines
+from .steps import Steps, differs, listed, with_lines
 from .work import BESIDE, TERMS, Core, Parts, Work, add, registers, work
 
 FOLLOWED = 1024  # steps, one by one; the others are like them
@@ -91,7 +92,7 @@ def of_launch(
     if launch.beside is not None:
         cycles = _several(launch, launch.beside, steps, core, costs, cycles)
     compute, copied = cycles / chip.clock, _copied(launch, steps)
-    share = _share(launch.dims, launch, target.cores)
+    share = _share(launch, steps, target.cores)
     there = near.bytes_near(launch, target)
     flowing = [w for w in launch.windows if w.flows]
     flows = sum(float(np.mean(_size(w, steps))) for w in flowing)
@@ -240,14 +241,31 @@ def _waits_for_pipes(
     return done[TERMS.index("pipes")] * (first / each * chip.clock)
 
 
-def _share(dims: tuple[Dim, ...], launch: Launch, cores: int) -> float:
+def _share(launch: Launch, steps: Steps, cores: int) -> float:
     """The part of the steps that the busier core has."""
+    if isinstance(launch.parts, CoreParts):
+        begins = differs(steps.row, steps.count)
+        for window in launch.outputs:
+            begins &= steps.moves(window)
+        ends = _parts(begins, launch.cores)
+        return float(np.diff(ends).max()) / max(steps.count, 1)
     used = cores if launch.form == "grid" else launch.cores
-    extents = [d.extent or 1 for d in dims if d.semantics == "parallel" and (d.extent or 1) > 1]
+    extents = [
+        d.extent or 1 for d in launch.dims if d.semantics == "parallel" and (d.extent or 1) > 1
+    ]
     if used < 2 or not extents:
         return 1
     first = next(iter(extents))
     return -(-first // used) / first
+
+
+def _parts(begins: np.ndarray, cores: int) -> list[int]:
+    """Where the part of each core begins, and the last one ends."""
+    found, count = [0], len(begins)
+    for core in range(1, cores):
+        behind = np.flatnonzero(begins[core * count // cores :])
+        found.append(core * count // cores + int(behind[0]) if len(behind) else count)
+    return [*found, count]
 
 
 def _table(launch: Launch, steps: Steps, arrays: Numbers) -> float:
@@ -259,7 +277,9 @@ def _table(launch: Launch, steps: Steps, arrays: Numbers) -> float:
     outer = launch.table.outer
     nested = len(outer) > 1 or launch.table.phases
     groups = sum(column.most for column in outer[:1]) if nested else 0
-    return GROUP * groups + ROW * steps.rows.count
+    # rows of other parts than the first one are moved to the front
+    moved = 1 - 1 / launch.cores if isinstance(launch.parts, CoreParts) else 0
+    return GROUP * groups + ROW * steps.rows.count * (1 + moved)
 
 
 # ---------------------------------------------------------------- copies

@@ -14,6 +14,8 @@ ROWS = Var("rows.shape", INT)  # how many those are, as a shape
 PHASE = Var("rows.phase", INT)  # the loop in a row that a row of the list is of
 TILE = Var("rows.tile", INT)  # the tile of that loop
 AWAY = Var("rows.away", INT)  # where a track is in rows of other loops
+CORE = Var("parts.core", INT)  # of several that share the rows, which one it is
+LATER = Var("parts.row", INT)  # the row that is compared with the one before it
 
 
 def seen(axis: str) -> Var:
