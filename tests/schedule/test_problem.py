@@ -91,8 +91,9 @@ def test_grouped_gemm_is_walked_a_few_times(monkeypatch):
 def test_every_attempt_walks_a_launch_once_and_every_window_is_found_once(name, monkeypatch):
     calls = planning(subject_of(name), monkeypatch)
     # an attempt walks a launch once more where the index of a loop that runs once is written out
-    # and one is planned anew with more blocks in flight, from the author's kernel on
-    assert calls.walks <= 2 * MOST_WALKS + 2 * calls.lowered + 1
+    # and two are planned anew with more blocks in flight, from the author's kernel on: the one that
+    # was chosen first, and the one of blocks of groups
+    assert calls.walks <= 2 * MOST_WALKS + 2 * calls.lowered + 2
     assert calls.surveys <= 2 * calls.lowered
     assert set(calls.windows.values()) == {1}
 
