@@ -174,7 +174,7 @@ BUDGET = {
     # tiles of groups, loops without products that copy ahead; registers of what is alive, and of a
     # program; operands that are taken whole; products in batches; tables that are gathered from,
     # and what loops carry that takes registers
-    "codegen.triton": 8048,  # masks by dimension; static_lanes...; alignment; operands that stay
+    "codegen.triton": 8025,  # masks by dimension; static_lanes...; alignment; operands that stay
     # gradients, torch, TorchTPU; buckets, symbols; meshes; checks; later calls, which are written;
     # Hessians refused; ranges that are proved to be apart; what is said of derived backwards
     # and of what goes by the block

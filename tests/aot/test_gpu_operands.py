@@ -11,7 +11,7 @@ from tests.compile_cache import CUDA, CachedWorker
 from tests.gpu import kernels
 from tests.tiers import HALF, share
 from tilelang.aot import compile_lowered
-from tilelang.codegen.triton.plan import body, defaults, life, memory
+from tilelang.codegen.triton.plan import body, defaults, memory
 
 needs_triton = pytest.mark.skipif(
     find_spec("triton") is None, reason="triton is not installed: pip install 'raggedtile[triton]'"
@@ -36,8 +36,6 @@ def latent(columns):
     return (*narrow(*rows), OFFSETS)
 
 
-HEADS = narrow(*((4096, 8, 128),) * 5)
-
 # kernel, arguments, architecture; bytes by the compiler (Triton 3.6.0) of the default
 NEEDED = (
     (kernels.outer_scores, SCORES, 80, 65536),
@@ -55,13 +53,6 @@ NEEDED = (
     (kernels.low_rank_added, ADDED, 100, 65552),
     (kernels.normalised_products, NORMS, 80, 81920),
     (kernels.normalised_products, NORMS, 90, 114744),
-    (kernels.latent_attention, latent(256), 100, 62464),
-    (kernels.two_softmaxes, (*HEADS, OFFSETS), 80, 45056),
-    (kernels.two_softmaxes, (*HEADS, OFFSETS), 89, 45056),
-    (kernels.two_softmaxes, (*HEADS, OFFSETS), 90, 49152),
-    (kernels.two_softmaxes, (*HEADS, OFFSETS), 100, 131648),
-    (kernels.states, (*HEADS[:3], OFFSETS), 90, 65536),
-    (kernels.states, (*HEADS[:3], OFFSETS), 100, 65544),
     (kernels.normed_rows, NORMED, 80, 100352),
     (kernels.normed_rows, NORMED, 90, 133120),
     (kernels.normed_rows, NORMED, 100, 165888),
@@ -121,14 +112,6 @@ def test_blocks_that_cannot_be_shorter_take_fewer_stages():
 PLANTED = {
     "what a sum makes is computed where it is wanted": (memory, "_of_loads", lambda *args: True),
     "what loads make is computed elsewhere": (memory, "_of_loads", lambda *args: False),
-    "what several products read is not in memory beside others": (
-        life.Life, "beside", lambda self, number: (
-            0 if self.passes else self.size * (self.first <= number <= self.last)
-        ),
-    ),
-    "what a product adds up to goes ahead as others do": (
-        memory._Loop, "_feeds_itself", lambda self: False,
-    ),
     "a result on its way to memory takes none": (memory, "_stored_bytes", lambda *args: 0),
     "what was computed before a loop has left memory": (
         memory._Loop, "_stays", lambda self, operand: False,
@@ -149,20 +132,6 @@ def test_copies_around_a_loop(monkeypatch):
     """None are on their way there: the compiler copies ahead in innermost loops."""
     monkeypatch.setattr(memory._Loop, "ahead", property(lambda self: self.pipe.stages - 1))
     assert off() != []
-
-
-@pytest.mark.parametrize(
-    ("kernel", "args", "arch", "blocks"),
-    [
-        (kernels.two_softmaxes, (*HEADS, OFFSETS), 80, {"tk": 32, "tq": 64}),
-        (kernels.states, (*HEADS[:3], OFFSETS), 80, {"t": 16}),
-        (kernels.states, (*HEADS[:3], OFFSETS), 90, {"t": 64}),
-        (kernels.latent_attention, latent(128), 100, {"tk": 64, "tq": 64}),
-    ],
-)
-def test_blocks_beside_what_is_carried(kernel, args, arch, blocks):
-    """By the compiler's figures longer ones spill: carried.py has how much."""
-    assert dict(lowered(kernel, args, arch).config.blocks) == blocks
 
 
 def test_wide_results_take_fewer_rows(monkeypatch):

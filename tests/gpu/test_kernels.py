@@ -226,16 +226,6 @@ SMALL = {
         (floats(45, 24), floats(24, 40), floats(40)),
         {"blocks": {"t": 16, "n": 16, "k": 16}},
     ),
-    "two softmaxes": (
-        kernels.two_softmaxes,
-        (*(floats(45, 2, 16) for _ in range(5)), np.int32([0, 1, 33, 33, 44])),
-        {},
-    ),
-    "states": (
-        kernels.states,
-        (*(floats(45, 2, 16) for _ in range(3)), np.int32([0, 1, 33, 33, 44])),
-        {"blocks": {"t": 16}, "tolerance": 1e-4},
-    ),
     "looked up scores": (
         kernels.looked_up_scores,
         (*(floats(45, 24) for _ in range(3)), floats(12), np.int32([0, 1, 33, 33, 44])),

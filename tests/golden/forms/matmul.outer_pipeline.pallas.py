@@ -22,8 +22,8 @@ def matmul_kernel(x, w, y):
         step,
         grid=(4, 16),
         in_specs=[
-            pl.BlockSpec((512, 4096), lambda tn, tm: (tm, 0)),
-            pl.BlockSpec((4096, 1024), lambda tn, tm: (0, tn)),
+            pl.BlockSpec((512, 4096), lambda tn, tm: (tm, 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((4096, 1024), lambda tn, tm: (0, tn), pipeline_mode=pl.Buffered(4)),
         ],
         out_specs=[pl.BlockSpec((512, 1024), lambda tn, tm: (tm, tn))],
         dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL),
@@ -37,7 +37,7 @@ def matmul(x: jax.Array, w: jax.Array, *, interpret: bool = False) -> jax.Array:
         out_shape=jax.ShapeDtypeStruct((8192, 4096), jnp.bfloat16),
         in_specs=[pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pl.ANY)],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=35651584),
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=67108864),
         interpret=interpret,
     )(x, w)
     return y

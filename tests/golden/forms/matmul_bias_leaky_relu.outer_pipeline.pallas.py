@@ -28,9 +28,9 @@ def matmul_kernel(x, w, bias_row, y):
         step,
         grid=(4, 32),
         in_specs=[
-            pl.BlockSpec((256, 4096), lambda tn, tm: (tm, 0)),
-            pl.BlockSpec((4096, 1024), lambda tn, tm: (0, tn)),
-            pl.BlockSpec((1, 1024), lambda tn, tm: (0, tn)),
+            pl.BlockSpec((256, 4096), lambda tn, tm: (tm, 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((4096, 1024), lambda tn, tm: (0, tn), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((1, 1024), lambda tn, tm: (0, tn), pipeline_mode=pl.Buffered(4)),
         ],
         out_specs=[pl.BlockSpec((256, 1024), lambda tn, tm: (tm, tn))],
         dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL),
@@ -49,6 +49,7 @@ def matmul(x: jax.Array, w: jax.Array, bias: jax.Array, *, interpret: bool = Fal
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=56623104),
         interpret=interpret,
     )(x, w, bias_row)
     return y

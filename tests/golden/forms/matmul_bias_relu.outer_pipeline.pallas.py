@@ -25,9 +25,9 @@ def matmul_kernel(x, w, bias_row, y):
         step,
         grid=(4, 16),
         in_specs=[
-            pl.BlockSpec((512, 4096), lambda tn, tm: (tm, 0)),
-            pl.BlockSpec((4096, 1024), lambda tn, tm: (0, tn)),
-            pl.BlockSpec((1, 1024), lambda tn, tm: (0, tn)),
+            pl.BlockSpec((512, 4096), lambda tn, tm: (tm, 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((4096, 1024), lambda tn, tm: (0, tn), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((1, 1024), lambda tn, tm: (0, tn), pipeline_mode=pl.Buffered(4)),
         ],
         out_specs=[pl.BlockSpec((512, 1024), lambda tn, tm: (tm, tn))],
         dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL),
@@ -46,7 +46,7 @@ def matmul(x: jax.Array, w: jax.Array, bias: jax.Array, *, interpret: bool = Fal
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=38797312),
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=70254592),
         interpret=interpret,
     )(x, w, bias_row)
     return y

@@ -1,4 +1,4 @@
-"""rope for tpu:v6e, blocks t=2048."""
+"""rope for tpu:v6e, blocks t=8192."""
 
 import jax
 import jax.numpy as jnp
@@ -7,8 +7,8 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def rope_kernel(x, cos, sin, y):
-    # t: grid dimension, blocks of 2048; parallel: each t writes its own slices of y
     # h: grid dimension; parallel: each h writes its own rows of y
+    # t: one tile, blocks of 8192; parallel: each t writes its own slices of y
     def step(x_ref, cos_ref, sin_ref, y_ref):
         # rope.py:31: a, b = x[h, t, :half].to(hl.float32), x[h, t, half:].to(hl.float32)
         a = x_ref[:, 0:64].astype(jnp.float32)
@@ -23,14 +23,14 @@ def rope_kernel(x, cos, sin, y):
 
     pltpu.emit_pipeline(
         step,
-        grid=(4, 32),
+        grid=(32,),
         in_specs=[
-            pl.BlockSpec((None, 2048, 128), lambda t, h: (h, t, 0)),
-            pl.BlockSpec((2048, 64), lambda t, h: (t, 0)),
-            pl.BlockSpec((2048, 64), lambda t, h: (t, 0)),
+            pl.BlockSpec((None, 8192, 128), lambda h: (h, 0, 0)),
+            pl.BlockSpec((8192, 64), lambda h: (0, 0)),
+            pl.BlockSpec((8192, 64), lambda h: (0, 0)),
         ],
-        out_specs=[pl.BlockSpec((None, 2048, 128), lambda t, h: (h, t, 0))],
-        dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL),
+        out_specs=[pl.BlockSpec((None, 8192, 128), lambda h: (h, 0, 0))],
+        dimension_semantics=(pltpu.PARALLEL,),
     )(x, cos, sin, y)
 
 
@@ -45,6 +45,7 @@ def rope(x: jax.Array, cos: jax.Array, sin: jax.Array, *, interpret: bool = Fals
             pl.BlockSpec(memory_space=pl.ANY),
         ],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=55574528),
         interpret=interpret,
     )(x, cos, sin)
     return y

@@ -29,8 +29,8 @@ def transposed_matmul_kernel(x, w, y):
         step,
         grid=(4, 16),
         in_specs=[
-            pl.BlockSpec((4096, 512), lambda tn, tm: (0, tm)),
-            pl.BlockSpec((1024, 4096), lambda tn, tm: (tn, 0)),
+            pl.BlockSpec((4096, 512), lambda tn, tm: (0, tm), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((1024, 4096), lambda tn, tm: (tn, 0), pipeline_mode=pl.Buffered(4)),
         ],
         out_specs=[pl.BlockSpec((512, 1024), lambda tn, tm: (tm, tn))],
         dimension_semantics=(pltpu.PARALLEL, pltpu.PARALLEL),
@@ -44,7 +44,7 @@ def transposed_matmul(w: jax.Array, x: jax.Array, *, interpret: bool = False) ->
         out_shape=jax.ShapeDtypeStruct((8192, 4096), jnp.bfloat16),
         in_specs=[pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pl.ANY)],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
-        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=38797312),
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=70254592),
         interpret=interpret,
     )(x, w)
     return y

@@ -328,6 +328,9 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     # half of them where results of another product are beside: 16 bytes on sm_89
     cut = wide and warps == 4 and not found.fused and of_groups(problem, found)
     cut = cut or (target.matrix_warps == 1 and beside(problem.ir, found))
+    # for attention in float32 ptxas takes 199 to 234 on sm_100, and 168 for ragged rows and keys,
+    # which spilled 8 bytes; allowed more it takes 180
+    cut = cut or (three and warps == 4 and target.columns > 0 and not found.backward)
     return Width(
         warps, stages, "ieee", True, interiors=not found.backward and target.matrix_warps > 1,
         registers=REGISTERS if cut else None,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tilelang.analysis.facts import Facts
@@ -48,7 +48,6 @@ from tilelang.language.dtypes import itemsize
 from tilelang.language.op import OPS, SAME
 
 from .alignment import LEAST_COPY, uncopied
-from .life import Life
 from .placement import programs
 from .reductions import lanes_of, moved_bytes, reduction_bytes, value_bytes
 from .roles import products, summed
@@ -171,6 +170,33 @@ def _most(loop: Loop, needed: Callable[[Loop, int], int]) -> int:
 
 
 @dataclass(frozen=True)
+class _Life:
+    """Bytes that are in shared memory from one part of a loop to another one.
+
+    `read`: how warps read them into registers, where they stay; None: a product reads the memory.
+    `passes`: several products read the same registers, which are filled as soon as they can be.
+    """
+
+    size: int
+    first: int
+    last: int
+    read: tuple[int, bool] | None
+    passes: bool = False
+
+    def after(self, before: _Life | None) -> _Life:
+        """The life that goes on with another product."""
+        if before is None:
+            return self
+        if self.read is not None and self.read == before.read:
+            return replace(before, passes=True)
+        return replace(before, last=self.last, passes=False)
+
+    def beside(self, number: int) -> int:
+        """Bytes while one part runs."""
+        return self.size if self.first <= number <= self.last and not self.passes else 0
+
+
+@dataclass(frozen=True)
 class _Loop:
     """One loop with its own products; `runs`: inside of a program, so that copies go ahead."""
 
@@ -189,10 +215,10 @@ class _Loop:
         parts = self._parts()
         dots = [what for _, what in parts if isinstance(what, Apply)]
         kept, beside = self._held(parts)
+        uses = Counter(load for d in dots for load in {self._source(a)[0] for a in d.args} if load)
         if self._crowded() and self.ahead:  # an iteration more lies between first and last use
-            uses = {(load, self._feeds(d)) for d in dots for load in self._sources(d) if load}
-            again = [key for key, n in Counter(k for k, _ in uses).items() if n > 1]
-            kept |= {k: kept[k] + value_bytes(k, self.blocks) for k in again if self._moves(k)}
+            again = [key for key, n in uses.items() if n > 1 and self._moves(key)]
+            kept |= {key: kept[key] + value_bytes(key, self.blocks) for key in again}
         for load in self._others({*kept, *beside}) if dots else ():
             kept[load] = self.ahead * value_bytes(load, self.blocks)
         needs = [inside(what) if isinstance(what, Loop) else 0 for _, what in parts]
@@ -204,15 +230,6 @@ class _Loop:
         # while copies are on their way
         stored = _stored_bytes(self.loop.body, self.blocks) if self.ahead else 0
         return sum(kept.values()) + max([passing, stored, *most]) + moved + barriers
-
-    def _sources(self, dot: Apply) -> tuple[Load | None, ...]:
-        """The loads that the operands of a product are made of."""
-        return tuple(self._source(a)[0] for a in dot.args)
-
-    def _feeds(self, dot: Apply) -> bool:
-        """Whether other products of the loop make an operand of this one."""
-        parts = (e for a in dot.args for e in reached(a, self.made))
-        return any(isinstance(e, Apply) and e.op == "dot" for e in parts)
 
     def _parts(self) -> tuple[tuple[int, Apply | Loop], ...]:
         """Products and loops inside in their order, each with the number of its statement."""
@@ -245,11 +262,11 @@ class _Loop:
 
     def _held(
         self, parts: tuple[tuple[int, Apply | Loop], ...]
-    ) -> tuple[dict[Expr, int], dict[Expr, Life]]:
+    ) -> tuple[dict[Expr, int], dict[Expr, _Life]]:
         """What operands take for the whole loop, and what they take from one part to another."""
         made = self._made(parts)
         kept: dict[Expr, int] = {}
-        beside: dict[Expr, Life] = {}
+        beside: dict[Expr, _Life] = {}
         for number, (_, dot) in enumerate(parts):
             if isinstance(dot, Loop):
                 continue
@@ -262,10 +279,7 @@ class _Loop:
                 for key, size in passing:
                     first = min(made.get(key, number), number)
                     passes = several and isinstance(key, Load)
-                    # products beside tensor memory are waited for at the end
-                    late = self.pipe.target.columns and self.pipe.parts(dot) == 1
-                    last = len(parts) - 1 if late and not isinstance(key, Load) else number
-                    life = Life(size, first, last, read, passes)
+                    life = _Life(size, first, number, read, passes)
                     beside[key] = life.after(beside.get(key))
         return kept, beside
 
@@ -302,22 +316,11 @@ class _Loop:
 
         One stage has no room for positions, which are then loaded where they are wanted.
         """
-        if (
-            not self.runs
-            or any(isinstance(s, Loop) for s in self.loop.body)
-            or self._feeds_itself()
-        ):
+        if not self.runs or any(isinstance(s, Loop) for s in self.loop.body):
             return 0
         most = self.pipe.stages - 1
         picked = most > 1 and any(_picked(load, self.loop, self.made) for load in self._loads())
         return most // (2 if picked else 1)
-
-    def _feeds_itself(self) -> bool:
-        """Whether products beside tensor memory take what they add up: nothing goes ahead then."""
-        carried = {c.name for c in self.loop.carries if c.next.type.rank > 1}
-        parts = (e for d in self._dots() for a in d.args for e in reached(a, self.made))
-        named = any(isinstance(e, Var) and e.name in carried for e in parts)
-        return self.pipe.target.columns > 0 and named
 
     def _dots(self) -> Iterator[Apply]:
         own = own_exprs(self.loop)
@@ -406,7 +409,7 @@ class _Loop:
         operand, parts = dot.args[side], self.pipe.parts(dot)
         size = value_bytes(operand, self.blocks)
         if self._asynchronous(dot):
-            passes = side == 1 or (parts == 1 and _turned(dot))
+            passes = side == 1 or (parts == 1 and (_turned(dot) or self._crowded()))
             return [(operand, parts * size)] if passes else []
         if loaded:
             return []
