@@ -165,11 +165,34 @@ def test_arrays_under_a_mask_end_no_range():
     np.testing.assert_array_equal(known, [0 + 1 + 2 + 4, 30, 100])
 
 
-def test_a_planted_range_that_ends_with_them_is_caught(monkeypatch):
+def shorter(x, offsets):
+    """The sums of groups, and the first three rows: an output of three does not end the groups."""
+    total = hl.zeros([offsets.shape[0] - 1], dtype=x.dtype)
+    head = hl.zeros([3], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        own = hl.full([1], 0.0, dtype=x.dtype)
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            own = own + x[t].sum(0)[None]
+            hl.store(head, [t], x[t], mask=t.index < 3)
+        total[g] = own.sum(0)
+    return total, head
+
+
+def test_outputs_under_a_mask_end_no_range():
+    x, offsets = np.arange(70, dtype=np.float32), np.int32([0, 5, 20, 70])
+    total, head = tile.kernel(shorter, rows="bucket")(x, offsets)
+    np.testing.assert_array_equal(total, [x[:5].sum(), x[5:20].sum(), x[20:].sum()])
+    np.testing.assert_array_equal(head, x[:3])
+
+
+@pytest.mark.parametrize(
+    "check", [test_arrays_under_a_mask_end_no_range, test_outputs_under_a_mask_end_no_range]
+)
+def test_a_planted_range_that_ends_with_them_is_caught(check, monkeypatch):
     every = buckets._references
     monkeypatch.setattr(buckets, "_references", lambda ir, ending=False: every(ir))
     with pytest.raises(AssertionError):
-        test_arrays_under_a_mask_end_no_range()
+        check()
 
 
 def test_only_offsets_end_with_the_rows():

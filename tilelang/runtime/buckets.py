@@ -79,7 +79,8 @@ def ends(ir: KernelIR) -> dict[str, tuple[Place, ...]]:
     """Offsets that say only where tiles over rows begin and end, and the rows they are of.
 
     Every one of their numbers that is read is a bound of such a range, wherever else it is read.
-    Rows are those of arrays that end a range; what is read under a mask does not (mask_outside).
+    Rows are those of arrays that end a range; what is read or stored under a mask does not
+    (mask_outside).
     """
     rows, found = ragged_rows(ir), dict[Load, set[Place]]()
     held: dict[str, set[Place]] = {}
@@ -117,7 +118,7 @@ def _loads(expr: Expr, tensor: str) -> Iterator[Load]:
 def _references(ir: KernelIR, ending: bool = False) -> Iterator[tuple[str, Sequence[Any]]]:
     """What is stored and read, and where; `ending`: of that what ends a range."""
     for stmt in statements(ir.body):
-        if isinstance(stmt, Store):
+        if isinstance(stmt, Store) and not (ending and stmt.mask is not None):
             yield stmt.tensor, stmt.index
     for expr in exprs_of(ir.body, ir.axes):
         for part in walk(expr):
