@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 import tilelang as tile
@@ -15,6 +16,7 @@ import tilelang.language as hl
 from examples.dense.rope import CASES, rope
 from tilelang.codegen.pallas.plan.estimate import rank, rotations, seconds, work
 from tilelang.codegen.pallas.plan.types import Plan
+from tilelang.errors import TileError
 
 ROWS, BLOCKS = 16384, tile.Config({"t": 1024})
 
@@ -199,3 +201,28 @@ PLANTED = {
 def test_a_wrong_rule_is_found(what, monkeypatch):
     monkeypatch.setattr(*PLANTED[what])
     assert not all(0.88 < case.ratio() < 1.12 for case in SEEN.values())
+
+
+@tile.kernel
+def numbered(x):
+    y = hl.empty([2, x.shape[0], 8], dtype=x.dtype)
+    for a in hl.grid(2):
+        for t in hl.tile(x.shape[0]):
+            y[a, t, :] = x[t, 1:9] - (a * 0.5)
+    return y
+
+
+def test_numbers_are_in_no_lane(monkeypatch) -> None:
+    """They move nowhere to meet a block; planted: they begin in the first lane."""
+    x = np.zeros((64, 12), np.float32)
+    assert _moved(numbered, x) == [(2, 1)]
+    monkeypatch.setattr(rotations._Begins, "begin", rotations._Begins._first_lane)
+    with pytest.raises((TileError, AssertionError)):
+        assert _moved(numbered, x) == [(2, 1)]
+
+
+def _moved(kernel: tile.Kernel, x: np.ndarray) -> list[tuple[int, int]]:
+    """Rank and lane of what statements move, in a step of the default."""
+    (launch,) = kernel.lower(x, target="tpu:v6e").plan.launches
+    found = [m for s in launch.sections for ms in rotations.rotations(s.body).values() for m in ms]
+    return [(len(moved.type.shape), moved.lane) for moved in found]

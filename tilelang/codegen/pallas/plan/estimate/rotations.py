@@ -72,6 +72,10 @@ class _Begins:
 
     def begin(self, value: PExpr, at: int) -> int | None:
         """The lane that a value begins in, its operands moved; None if any of them will do."""
+        lane = self._first_lane(value, at)
+        return lane if _type(value).shape else None  # a number is in no lane
+
+    def _first_lane(self, value: PExpr, at: int) -> int | None:
         match value:
             case Const():
                 return None
