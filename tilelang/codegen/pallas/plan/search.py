@@ -234,7 +234,7 @@ def _many(problem: Problem, config: Config, alone: Plan, guess: Estimate) -> Ite
         asked = replace(config, blocks=named(alone.ir, blocks), within=(loop,))
         whole = _finished(problem, config, asked, alone.target)
         found = None if whole is None else rank.judged(whole)[0]
-        if whole is None or found is None or not rank.short(whole.launches, found.length):
+        if whole is None or found is None or not rank.shorter(whole.launches, found.length):
             continue
         if SMALLER_WORTH * found.seconds >= least:
             return

@@ -64,4 +64,4 @@ def _pays(launch: Launch, section: Section, made: Launch, target: Target, arrays
     saved = each * free.sum() - BRANCH * runs.sum()
     old, new = (of_launch(one, target, arrays) for one in (launch, made))
     enough = saved * steps.times / chip.clock >= WORTH * old.compute
-    return bool(enough and old.compute > old.traffic and shorter(made, new.length))
+    return bool(enough and old.compute > old.traffic and shorter((made,), new.length))

@@ -179,13 +179,8 @@ def judged(plan: Plan) -> tuple[Estimate | None, int]:
     return replace(found, seconds=found.seconds + around(plan)), need
 
 
-def shorter(launch: Launch, length: float) -> bool:
-    """Whether so many instructions are not too many for what a step of the launch does."""
-    return length <= LONGEST[min(products((launch,)), 2)]
-
-
-def short(launches: tuple[Launch, ...], length: float) -> bool:
-    """The same for the one with the most products."""
+def shorter(launches: tuple[Launch, ...], length: float) -> bool:
+    """Whether so many instructions are not too many for what the steps of launches do."""
     return length <= LONGEST[min(products(launches), 2)]
 
 
@@ -389,7 +384,7 @@ class Search:
         if found is None or not _fits((found,), target):
             return None
         guess = of_launch(found, target, self.arrays, self.parts)
-        if not shorter(launch, guess.length):
+        if not shorter((launch,), guess.length):
             return None
         return guess, found.memory.vmem
 
