@@ -1488,10 +1488,43 @@ def unknown_jax_function(x, v):
     r"""ParseError: jnp.cumsum is not in the language
       v[tm] = jnp.cumsum(v[tm])
               ^^^^^^^^^^^^^^^^^
-    hint: carry a running sum from tile to tile, or sum with a triangular mask
+    hint: hl.dot(hl.where(t.index[:, None] >= t.index[None, :], 1.0, 0.0), v) sums a tile up to each row, and a carry adds the tiles before (docs/language.md)
     """
     for tm in hl.tile(40):
         v[tm] = jnp.cumsum(v[tm])
+    return v
+
+
+def method_of_other_libraries(x, v):
+    r"""ParseError: a value of the kernel has no attribute topk
+      v[tm] = x[tm, :].topk(1)
+              ^^^^^^^^^^^^^
+    hint: sort before the kernel is called
+    """
+    for tm in hl.tile(40):
+        v[tm] = x[tm, :].topk(1)
+    return v
+
+
+def unknown_in_language(x, v):
+    r"""ParseError: AttributeError: module 'tilelang.language' has no attribute 'rand'
+      v[tm] = hl.rand(tm)
+              ^^^^^^^
+    hint: pass random numbers as an argument
+    """
+    for tm in hl.tile(40):
+        v[tm] = hl.rand(tm)
+    return v
+
+
+def both_of_max(x, v):
+    r"""TypingError: a pair of values is used as one value
+      v[tm] = v[tm] - x[tm, :].max(dim=1)
+              ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: take one of .values and .indices; hl.amax and hl.amin give the values alone
+    """
+    for tm in hl.tile(40):
+        v[tm] = v[tm] - x[tm, :].max(dim=1)
     return v
 
 
@@ -1590,7 +1623,7 @@ def error_in_helper(x, v):
     r"""ParseError: torch.cumsum is not in the language (in wrong_helper, called from line N; in doubly_wrong, called from line N)
       return b + torch.cumsum(b, 0)
                  ^^^^^^^^^^^^^^^^^^
-    hint: carry a running sum from tile to tile, or sum with a triangular mask
+    hint: hl.dot(hl.where(t.index[:, None] >= t.index[None, :], 1.0, 0.0), v) sums a tile up to each row, and a carry adds the tiles before (docs/language.md)
     """
     for tm in hl.tile(40):
         v[tm] = doubly_wrong(v[tm])

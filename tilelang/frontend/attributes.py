@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 from dataclasses import replace
 from functools import cached_property
@@ -16,6 +15,7 @@ from ..language.handles import BlockHandle, MethodHandle, TensorHandle, TileHand
 from . import observed, tensors
 from .hosting import is_value, on_device, reading
 from .inlining import inlinable, inline
+from .instead import instead_of
 from .positions import check_numbered
 from .scope import Arguments, Here, Rules, evaluate, settled
 
@@ -89,8 +89,8 @@ def _method(receiver: TensorHandle | Expr, name: str, loc: Loc) -> MethodHandle:
         if name in tensors.METHODS:
             return MethodHandle(receiver, name)
         what = f"the tensor {receiver.tensor.name}"
-    close = difflib.get_close_matches(name, [n for n in _KNOWN if method(n) or property_of(n)], 1)
-    hint = _HINTS.get(name, f"did you mean .{close[0]}?" if close else "")
+    known = [n for n in _KNOWN if method(n) or property_of(n)]
+    hint = _HINTS.get(name) or instead_of(name, known, ".")
     if name.endswith("_") and method(name.rstrip("_")) is not None:
         hint = f"values do not change: write v = v.{name.rstrip('_')}(...)"
     raise ParseError(f"{what} has no attribute {name}", loc, hint)

@@ -27,8 +27,8 @@ from .attributes import attribute_of
 from .containers import check_comparable, check_mutable, consumed, items, keywords, own
 from .hosting import check_iterable, is_value, iterated, kind_of, on_device, reading, really
 from .inlining import inlinable, inline, uses_language
+from .instead import unknown_call
 from .markers import MARKERS
-from .refusals import unknown_call
 from .scope import Arguments, Here, Nested, Rules, evaluate, named, settled
 
 # Python functions that take values of the kernel as they are, without looking into them.

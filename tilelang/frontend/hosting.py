@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
+from inspect import ismodule
 from typing import Any
 
 from ..errors import Loc, ParseError, TileError
@@ -16,6 +17,7 @@ from ..language.handles import BlockHandle, MethodHandle, TensorHandle, TileHand
 from ..language.values import EXPRS, number_of
 from ..reads import MOST  # more items are certainly meant for a loop of the kernel
 from . import observed
+from .instead import instead_of
 from .scope import Here, Nested
 
 HANDLES = (TensorHandle, TileHandle, BlockHandle, MethodHandle)
@@ -45,6 +47,8 @@ def _advice(error: Exception, args: tuple[Any, ...]) -> str:
     if isinstance(error, AttributeError) and error.name in ("shape", "dtype", "ndim"):
         return f"an array is needed here, and this is {kind_of(error.obj)}: {error.obj!r}"
     if isinstance(error, AttributeError) and error.name:
+        if ismodule(error.obj):
+            return instead_of(error.name, dir(error.obj))
         close = difflib.get_close_matches(error.name, dir(error.obj), 1)
         return f"did you mean {close[0]}?" if close else ""
     if isinstance(error, IndexError) and args and isinstance(args[0], tuple | list):

@@ -1,4 +1,4 @@
-"""What is not in the language, and what to write instead."""
+"""Statements that are not in the language, and what to write instead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..errors import Loc, ParseError
+from ..errors import ParseError
 from .scope import Here, Rules
 
 REFUSED: Mapping[type[ast.AST], tuple[str, str]] = {
@@ -40,51 +40,3 @@ def _refuse(here: Here, node: ast.AST) -> None:
 
 
 RULES: Rules = dict.fromkeys(REFUSED, _refuse)
-
-
-# ---------------------------------------------------------------- calls
-
-_UNCOUNTED = "how many there are depends on data; use hl.where or a mask"
-_BEFORE = "sort before the kernel is called"
-_ROWS = "load rows at computed positions: x[index, :]"
-_LOOP = "write a for loop over hl.grid or hl.tile"
-_HOST = "format shapes, dtypes and other host values"
-_ADVICE = {
-    "nonzero": _UNCOUNTED,
-    "argwhere": _UNCOUNTED,
-    "unique": _UNCOUNTED,
-    "masked_select": _UNCOUNTED,
-    "cumsum": "carry a running sum from tile to tile, or sum with a triangular mask",
-    "cumprod": "carry a running product from tile to tile",
-    "prod": "exp of a sum of logarithms, or a loop that carries the product",
-    "sort": _BEFORE,
-    "argsort": _BEFORE,
-    "topk": _BEFORE,
-    "sorted": _BEFORE,
-    "scatter": "store at computed positions: y[index] = value",
-    "gather": _ROWS,
-    "take": _ROWS,
-    "take_along_axis": _ROWS,
-    "cond": "write an if statement",
-    "fori_loop": _LOOP,
-    "while_loop": _LOOP,
-    "scan": _LOOP,
-    "vmap": "write a for loop over hl.grid",
-    "map": "write a list comprehension",
-    "filter": "write a list comprehension with an if",
-    "reduce": "write a for loop",
-    "set": "a value of the kernel cannot be compared while compiling",
-    "str": _HOST,
-    "repr": _HOST,
-    "hash": "a value of the kernel is not known while compiling",
-    "any": "combine conditions with |, or write value.any()",
-    "all": "combine conditions with &, or write value.all()",
-    "divmod": "write a // b and a % b",
-}
-_GENERAL = "functions written in Python are inlined; docs/language.md lists the operations"
-
-
-def unknown_call(text: str, loc: Loc) -> ParseError:
-    """The error for a function that is not in the language and cannot be inlined."""
-    hint = _ADVICE.get(text.rpartition(".")[2], _GENERAL)
-    return ParseError(f"{text} is not in the language", loc, hint)

@@ -126,6 +126,10 @@ def _not_a_value(value: object, loc: Site) -> TypingError:
             return TypingError(f"block size {name} is used as a value", loc, hint)
         case str():
             return TypingError(f"the string {value!r} is used as a value", loc)
+        case tuple() if hasattr(value, "_fields"):  # what max along a dimension gives, as in torch
+            parts = [f".{name}" for name in getattr(value, "_fields", ())]
+            hint = f"take one of {' and '.join(parts)}; hl.amax and hl.amin give the values alone"
+            return TypingError("a pair of values is used as one value", loc, hint)
         case tuple() | list():
             hint = "hl.cat or hl.stack makes one value of several"
             return TypingError("a sequence is used as one value", loc, hint)
