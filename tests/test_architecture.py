@@ -148,7 +148,8 @@ BUDGET = {
     "ir": 1632,  # multiples; lengths; bodies rebuilt; positions, of blocks too; views; names
     "language": 4560,  # parts, split, chunk; facts of operations; a derivative for each
     # a constant that jit traces
-    "frontend": 4640,  # parts, also several; matches; authors' names; through.py; instead.py, advice as data
+    # parts, also several; matches; authors' names; through.py; advice as data
+    "frontend": 4640,
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     "analysis": 3715,  # how many tiles arrays have room for, behind an `if` too; stored once
     # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
