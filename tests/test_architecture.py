@@ -182,7 +182,7 @@ BUDGET = {
     # what decorators, options and gradients of users are not; numbers of tiles as positions
     # arguments that share memory with what is stored to, on GPUs
     # objects and functions that nodes of Dynamo's graphs hold, guarded by identity
-    "runtime": 7_600,  # forked.py; offsets past a bucket; rules.py; FSDP; XLA's rule of shared heads
+    "runtime": 7_600,  # forked.py; offsets past a bucket; rules.py; FSDP; shared heads
     "aot": 1570,  # a worker that stays for JAX; tensor memory of sm_100; transfers beside kernels
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
     "autotune": 2710,  # what waits for transfers of XLA; what cannot be tuned
