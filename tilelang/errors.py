@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import dataclass
 
 
@@ -22,6 +23,12 @@ class Loc:
         start = max(self.col - indent, 0)
         width = max(min(self.end_col, len(self.text)) - self.col, 1)
         return f"    {stripped.rstrip()}\n    {' ' * start}{'^' * width}"
+
+    def comment(self, room: int) -> str:
+        """`# file.py:12: <source>`, in so many columns."""
+        name = posixpath.basename(self.filename.replace("\\", "/"))
+        text = f"# {name}:{self.line}: {self.text.strip()}"
+        return text if len(text) <= room else text[: room - 3] + "..."
 
 
 class TileError(Exception):

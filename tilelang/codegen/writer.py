@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -119,8 +119,28 @@ def infix(op: str, left: Node, right: Node) -> Infix:
     return Infix(op, left, right, LEVELS.get(op, COMPARE))
 
 
-def _paren(text: str, needed: bool) -> str:
-    return f"({text})" if needed else text
+def _infix(op: str) -> Callable[[Node, Node], Node]:
+    return lambda a, b: infix(op, a, b)
+
+
+def _power(base: Node, exponent: Node) -> Node:
+    apart = Call("", (base,)) if isinstance(base, Prefix | Infix) else base
+    return Infix("**", apart, exponent, POWER)
+
+
+_SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "logical_and": "&", "logical_or": "|", "logical_xor": "^",
+    "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^",
+    "shift_left": "<<", "shift_right": ">>",
+}  # fmt: skip
+# op -> nodes of the operands -> node: what Python has a sign for, where it means the same.
+OPERATORS: dict[str, Callable[..., Node]] = {
+    **{op: _infix(sign) for op, sign in _SIGNS.items()},
+    "neg": lambda a: Prefix("-", a, PREFIX),
+    "pow": _power,
+}
 
 
 def flat(node: Node) -> str:
@@ -154,7 +174,7 @@ def flat(node: Node) -> str:
 
 
 def _operand(node: Node, need: int) -> str:
-    return _paren(flat(node), level(node) < need)
+    return f"({flat(node)})" if level(node) < need else flat(node)
 
 
 def lines(node: Node, indent: int, start: int, end: int = 0) -> list[str]:
@@ -242,12 +262,14 @@ def statement(target: str, node: Node, indent: int, sign: str = " = ") -> list[s
     return [pad + prefix + first, *rest]
 
 
-def signature(name: str, params: list[str], kind: str) -> list[str]:
-    """`def name(params) -> kind:` on a line, or a line for every parameter."""
-    head = f"def {name}({', '.join(params)}) -> {kind}:"
-    if len(head) <= WIDTH:
-        return [head]
-    return [f"def {name}(", *(f"    {p}," for p in params), f") -> {kind}:"]
+def signature(name: str, params: list[str], kind: str = "", doc: str = "") -> list[str]:
+    """`def name(params) -> kind:`, a line for every parameter if it is long; one line of `doc`."""
+    end = f") -> {kind}:" if kind else "):"
+    head = f"def {name}({', '.join(params)}{end}"
+    heads = [head] if len(head) <= WIDTH else [f"def {name}(", *(f"    {p}," for p in params), end]
+    first = doc.strip().partition("\n")[0]
+    short = first if len(first) <= 88 else f"{first[:85]}..."
+    return [*heads, f'    """{short}"""'] if first else heads
 
 
 def inner(target: str, node: Node, depth: int, sign: str = " = ") -> list[str]:

@@ -4,7 +4,12 @@ from .kernel import KernelIR as KernelIR
 from .traversal import authors as authors
 from .traversal import axis_of as axis_of
 from .traversal import children as children
+from .traversal import conjuncts as conjuncts
 from .traversal import definitions as definitions
+from .traversal import edges_of as edges_of
+from .traversal import every_expr as every_expr
+from .traversal import every_loop as every_loop
+from .traversal import every_store as every_store
 from .traversal import exprs_of as exprs_of
 from .traversal import index_exprs as index_exprs
 from .traversal import inlined as inlined
@@ -15,6 +20,7 @@ from .traversal import map_children as map_children
 from .traversal import map_index as map_index
 from .traversal import map_range as map_range
 from .traversal import map_stmt as map_stmt
+from .traversal import meant as meant
 from .traversal import reached as reached
 from .traversal import read_by as read_by
 from .traversal import rewrite as rewrite

@@ -10,12 +10,15 @@ for t in tile(100):
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, assert_never
 
 from ..errors import Loc
 from .text import declaration, range_of, statement
-from .types import Axis, BlockSize, Loop, Param, Tensor
+from .traversal import every_store, map_body, map_index, map_range, map_stmt
+from .types import Axis, BlockSize, Body, Expr, Loop, Param, Tensor
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,16 @@ class KernelIR:
 
     def axis(self, name: str) -> Axis:
         return next(a for a in self.axes if a.name == name)
+
+    def stored(self, body: Body | None = None) -> set[str]:
+        """The arrays that statements store to, of all of the kernel by default."""
+        return {self.root(s.tensor) for s in every_store(self.body if body is None else body)}
+
+    def mapped(self, fn: Callable[[Expr], Expr]) -> KernelIR:
+        """The kernel with `fn` applied to what it computes, positions and ranges included."""
+        index = partial(map_index, fn=fn)
+        body = map_body(self.body, lambda stmt: (map_stmt(stmt, fn, index),))
+        return replace(self, body=body, axes=tuple(map_range(axis, fn) for axis in self.axes))
 
     def block_size(self, axis: Axis) -> BlockSize | None:
         """What bounds the block of a tile axis, if the author registered it."""

@@ -22,6 +22,13 @@ def fresh(wish: str, taken: Container[str]) -> str:
     return first_free(wish, taken.__contains__)
 
 
+def take(wish: str, taken: set[str]) -> str:
+    """The same, which is taken from then on."""
+    name = fresh(wish, taken)
+    taken.add(name)
+    return name
+
+
 def names_in(ir: KernelIR) -> set[str]:
     """Every name of a kernel: tensors, axes, values and what loops carry."""
     found = {t.name for t in ir.tensors} | {a.name for a in ir.axes}

@@ -279,12 +279,31 @@ def statement_exprs(stmt: types.Stmt) -> tuple[types.Expr, ...]:
             assert_never(stmt)
 
 
-def exprs_of(body: types.Body, axes: Iterable[types.Axis]) -> Iterator[types.Expr]:
+def exprs_of(body: types.Body, axes: Iterable[types.Axis] = ()) -> Iterator[types.Expr]:
     """Where axes begin and end, and what statements evaluate, those in loops too."""
-    for axis in axes:
-        yield from (axis.begin, axis.end)
+    yield from edges_of(axes)
     for stmt in statements(body):
         yield from statement_exprs(stmt)
+
+
+def edges_of(axes: Iterable[types.Axis]) -> Iterator[types.Expr]:
+    """Where axes begin and end."""
+    return (edge for axis in axes for edge in (axis.begin, axis.end))
+
+
+def every_expr(body: types.Body, axes: Iterable[types.Axis] = ()) -> Iterator[types.Expr]:
+    """All of those with every subexpression of each."""
+    return (part for expr in exprs_of(body, axes) for part in walk(expr))
+
+
+def every_loop(body: types.Body) -> Iterator[types.Loop]:
+    """Every loop, those in loops too."""
+    return (s for s in statements(body) if isinstance(s, types.Loop))
+
+
+def every_store(body: types.Body) -> Iterator[types.Store]:
+    """Every store, those in loops too."""
+    return (s for s in statements(body) if isinstance(s, types.Store))
 
 
 def statements(body: types.Body) -> Iterator[types.Stmt]:
@@ -293,6 +312,22 @@ def statements(body: types.Body) -> Iterator[types.Stmt]:
         yield stmt
         if isinstance(stmt, types.Loop):
             yield from statements(stmt.body)
+
+
+def conjuncts(mask: types.Expr) -> Iterator[types.Expr]:
+    """The conditions that all must hold."""
+    match mask:
+        case types.Apply("logical_and", (a, b)):
+            yield from (*conjuncts(a), *conjuncts(b))
+        case _:
+            yield mask
+
+
+def meant(expr: types.Expr, values: Mapping[str, types.Expr]) -> types.Expr:
+    """What a name stands for that stands for nothing but a name; anything else itself."""
+    while isinstance(expr, types.Var) and expr.name in values:
+        expr = values[expr.name]
+    return expr
 
 
 def successor(loop: types.Loop, carry: types.Carry) -> str | None:

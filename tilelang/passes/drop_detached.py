@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir import Apply, Expr, KernelIR, statement_exprs, statements, walk
+from ..ir import Apply, Expr, KernelIR, every_expr
 from ..ir.traversal import rewrite, rewrite_body
 
 
 def drop_detached(ir: KernelIR) -> KernelIR:
     """The kernel that computes the same and has no `detach`; itself, if it has none."""
-    exprs = (e for s in statements(ir.body) for x in statement_exprs(s) for e in walk(x))
-    if not any(isinstance(e, Apply) and e.op == "detach" for e in exprs):
+    if not any(isinstance(e, Apply) and e.op == "detach" for e in every_expr(ir.body)):
         return ir
     return replace(ir, body=rewrite_body(ir.body, _operand))
 

@@ -11,11 +11,12 @@ from typing import assert_never
 
 from ..ir import (
     Assign,
+    Axis,
     Body,
-    Expr,
     Loop,
     Stmt,
     Store,
+    edges_of,
     read_by,
     statement_exprs,
     statements,
@@ -24,13 +25,13 @@ from ..ir.traversal import map_body
 
 
 def drop_unused(
-    body: Body, bounds: Iterable[Expr] = (), among: Collection[str] | None = None
+    body: Body, axes: Iterable[Axis] = (), among: Collection[str] | None = None
 ) -> Body:
-    """Removes assignments, carries and loops that neither a store nor a bound needs.
+    """Removes assignments, carries and loops that neither a store nor a range needs.
 
     `among`: the names whose assignments may go, and then nothing else does.
     """
-    needed = _needed(body, read_by(bounds))
+    needed = _needed(body, read_by(edges_of(axes)))
 
     def keep(stmt: Stmt) -> Body:
         match stmt:

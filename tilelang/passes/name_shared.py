@@ -13,7 +13,7 @@ from typing import assert_never
 
 from ..errors import Loc
 from ..ir import Apply, Assign, Body, Expr, KernelIR, Load, Loop, Stmt, Store, Var
-from ..ir.names import fresh, names_in
+from ..ir.names import names_in, take
 from ..ir.traversal import children, map_body, map_children, map_stmt
 from ..language.op import OPS
 
@@ -57,8 +57,7 @@ def _named(
             return done[id(expr)]
         built = map_children(expr, visit)
         if uses.get(id(expr), 0) > 1 and _worth_a_name(expr):
-            name = fresh(f"{base}_{_word(expr)}", names)
-            names.add(name)
+            name = take(f"{base}_{_word(expr)}", names)
             made.append(Assign(name, built, loc, name))
             built = Var(name, built.type)
         done[id(expr)] = built

@@ -31,7 +31,7 @@ SCALED |= {"maximum", "minimum", "max", "min"}
 
 def powers_of_two(kernel: ir.KernelIR) -> ir.KernelIR:
     """The kernel with powers of two in place of exponentials whose scale it folds log2(e) into."""
-    if not any(_is_exp(e) for s in ir.exprs_of(kernel.body, ()) for e in ir.walk(s)):
+    if not any(map(_is_exp, ir.every_expr(kernel.body))):
         return kernel
     names = _scaled(kernel)
     run = _Scaling(set(names))

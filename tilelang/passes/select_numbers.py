@@ -8,7 +8,6 @@ masked loads.  A mask that an enclosing `where` states already is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -51,7 +50,7 @@ class _Selecting:
     def _rewritten(self, expr: ir.Expr, stated: Stated) -> ir.Expr:
         match expr:
             case ir.Apply("where", (condition, yes, no)):
-                under = stated.union(_conjuncts(condition))
+                under = stated.union(ir.conjuncts(condition))
                 args = self.read(condition, stated), self.read(yes, under), self.read(no, stated)
                 return replace(expr, args=args)
             case ir.Load(mask=mask) if mask is not None and not expr.type.shape:
@@ -80,13 +79,4 @@ def _asked(expr: ir.Expr) -> Stated:
 
 
 def _stated(mask: ir.Expr | None) -> Stated:
-    return frozenset() if mask is None else frozenset(_conjuncts(mask))
-
-
-def _conjuncts(mask: ir.Expr) -> Iterator[ir.Expr]:
-    match mask:
-        case ir.Apply("logical_and", (a, b)):
-            yield from _conjuncts(a)
-            yield from _conjuncts(b)
-        case _:
-            yield mask
+    return frozenset() if mask is None else frozenset(ir.conjuncts(mask))

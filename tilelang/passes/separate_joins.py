@@ -29,12 +29,10 @@ from ..ir import (
     Store,
     Type,
     Var,
-    exprs_of,
-    map_children,
-    walk,
+    every_expr,
 )
-from ..ir.names import fresh, names_in
-from ..ir.traversal import definitions, loads, map_body, map_stmt
+from ..ir.names import names_in, take
+from ..ir.traversal import definitions, loads, map_body, map_stmt, rebuilding
 from ..language.dtypes import is_narrow
 from ..language.op import OPS
 from .drop_unused import drop_unused
@@ -44,7 +42,7 @@ Ends = tuple[int, ...]  # where the pieces of a dimension end: the last one wher
 
 def separate_joins(ir: KernelIR) -> KernelIR:
     """The kernel without the joins whose values can go on by themselves; itself if it has none."""
-    if not any(_is_join(e) for x in exprs_of(ir.body, ir.axes) for e in walk(x)):
+    if not any(_is_join(e) for e in every_expr(ir.body, ir.axes)):
         return ir
     rewriting = Separating(ir, definitions(ir.body), names_in(ir))
     return rewriting.kernel(map_body(ir.body, rewriting.stmt))
@@ -109,21 +107,13 @@ class Separating:
     def kernel(self, body: Body) -> KernelIR:
         """The kernel with that body, the pieces behind what they are of, and no value in vain."""
         body = map_body(body, lambda s: (s, *self.after(s)))
-        bounds = [b for a in self.ir.axes for b in (a.begin, a.end)]
         own = {n for name, parts in self.made.items() for n in (name, *(p.name for p in parts))}
-        return replace(self.ir, body=drop_unused(body, bounds, own))
+        return replace(self.ir, body=drop_unused(body, self.ir.axes, own))
 
     # ------------------------------------------------------------ statements
 
     def stmt(self, stmt: Stmt) -> Body:
-        done: dict[int, tuple[Expr, Expr]] = {}
-
-        def visit(expr: Expr) -> Expr:
-            if id(expr) not in done:
-                done[id(expr)] = expr, self._folded(map_children(expr, visit))
-            return done[id(expr)][1]
-
-        stmt = map_stmt(stmt, visit)
+        stmt = map_stmt(stmt, rebuilding(self._folded))
         if isinstance(stmt, Assign):
             self.values[stmt.name] = stmt.value
         return tuple(self._stores(stmt)) if isinstance(stmt, Store) else (stmt,)
@@ -254,8 +244,7 @@ class Separating:
         return self.pieces[name, dim, ends]
 
     def _piece(self, name: str, value: Expr) -> Var:
-        own = fresh(name, self.names)
-        self.names.add(own)
+        own = take(name, self.names)
         self.values[own] = value
         self.made.setdefault(name, []).append(Assign(own, value, self.ir.loc, own))
         return Var(own, value.type)

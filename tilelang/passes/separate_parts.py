@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir import Apply, At, Expr, KernelIR, Load, Span, Var, exprs_of, walk
+from ..ir import Apply, At, Expr, KernelIR, Load, Span, Var, every_expr
 from ..ir.names import names_in
 from ..ir.traversal import definitions, rebuild_body
 from ..language.op import OPS
@@ -22,7 +22,7 @@ from .separate_joins import Separating, followed
 
 def separate_parts(ir: KernelIR) -> KernelIR:
     """The kernel with loads of parts in place of parts of loads; itself if it has no parts."""
-    every = (e for x in exprs_of(ir.body, ir.axes) for e in walk(x))
+    every = every_expr(ir.body, ir.axes)
     if not any(isinstance(e, Apply) and e.op == "narrow" for e in every):
         return ir
     run = Separating(ir, definitions(ir.body), names_in(ir))

@@ -187,7 +187,7 @@ def _without_empty(ir: KernelIR, loop: Loop) -> Loop | None:
             case _:
                 return (stmt,)
 
-    left = drop_unused(keep(loop), [b for a in ir.axes for b in (a.begin, a.end)])
+    left = drop_unused(keep(loop), ir.axes)
     (one,) = left or (None,)  # bounds of loops that are gone may be left
     return one if isinstance(one, Loop) and _stores(one) else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from dataclasses import dataclass, field
 
 from tilelang.codegen.writer import Atom, Node, statement
@@ -62,7 +61,4 @@ class Block:
         if loc is None or (last and (loc.filename, loc.line) == (last.filename, last.line)):
             return
         self.quoted = loc
-        name = posixpath.basename(loc.filename.replace("\\", "/"))
-        text = f"# {name}:{loc.line}: {loc.text.strip()}"
-        room = 100 - self.indent
-        self.raw(text if len(text) <= room else text[: room - 3] + "...")
+        self.raw(loc.comment(100 - self.indent))

@@ -25,9 +25,6 @@ def print_host(plan: Plan, names: list[Names]) -> list[str]:
     """The lines of the host function; it returns what the author did, then mutated inputs."""
     ir, block = plan.ir, Block(4)
     changed = [t for t in ir.tensors if t.mutated]
-    doc = ir.doc.strip().partition("\n")[0]
-    if doc:
-        block.raw(f'"""{doc}"""' if len(doc) <= 88 else f'"""{doc[:85]}..."""')
     for tensor in changed:
         if tensor.given is not None:
             block.put(tensor.name, _reshaped(tensor.name, tensor.shape, None))
@@ -66,7 +63,8 @@ def _read_behind(plan: Plan, number: int) -> set[str]:
 def _head(plan: Plan, results: int) -> list[str]:
     each = [f"{t.name}: jax.Array" for t in plan.ir.tensors if t.role == "input"]
     kind = f"tuple[{', '.join(['jax.Array'] * results) or '()'}]" if results != 1 else "jax.Array"
-    return signature(plan.ir.name, [*each, "*", "interpret: bool = False"], kind)
+    params = [*each, "*", "interpret: bool = False"]
+    return signature(plan.ir.name, params, kind, plan.ir.doc)
 
 
 def _print_views(plan: Plan, block: Block, roots: set[str], needed: set[str] | None = None) -> None:

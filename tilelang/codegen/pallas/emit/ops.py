@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilelang.codegen.writer import POWER, Atom, Call, Group, Infix, Keyword, Node, Prefix, infix
+from tilelang.codegen.writer import OPERATORS, Atom, Call, Group, Keyword, Node, Prefix, infix
 
 DTYPES = {"bool": "jnp.bool_"}
 
@@ -36,17 +36,6 @@ def _fn(name: str) -> Callable[..., Node]:
     return lambda *args: Call(name, args)
 
 
-def _infix(op: str) -> Callable[..., Node]:
-    return lambda a, b: infix(op, a, b)
-
-
-INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%",
-    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-    "logical_and": "&", "logical_or": "|", "logical_xor": "^",
-    "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^",
-    "shift_left": "<<", "shift_right": ">>",
-}  # fmt: skip
 # Functions that are called what the op is called.
 SAME = {
     "jnp": (
@@ -59,14 +48,12 @@ SAME = {
 # op -> nodes of the operands -> node
 ELEMENTWISE: dict[str, Callable[..., Node]] = {
     **{op: _fn(f"{module}.{op}") for module, names in SAME.items() for op in names},
-    **{op: _infix(sign) for op, sign in INFIX.items()},
+    **OPERATORS,
     # no vector unit has them: they are a comparison
     "unsigned_maximum": lambda a, b: Call("jnp.where", (infix(">", a, b), a, b)),
     "unsigned_minimum": lambda a, b: Call("jnp.where", (infix("<", a, b), a, b)),
-    "neg": lambda a: Prefix("-", a, 7),
     "detach": lambda a: a,
     "logical_not": lambda a: Prefix("~", a, 7),
-    "pow": lambda a, b: Infix("**", _base(a), b, POWER),
     "relu": lambda a: Call("jnp.maximum", (a, Atom("0"))),
     "gelu_tanh": _fn("jax.nn.gelu"),
     # jax.nn.gelu(approximate=False) uses erfc, which the TPU compiler does not have
@@ -77,10 +64,6 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     ),
 }
 REDUCE = {op: f"jnp.{op}" for op in ("sum", "max", "min", "argmax", "argmin", "any", "all")}
-
-
-def _base(node: Node) -> Node:
-    return Call("", (node,)) if isinstance(node, Prefix | Infix) else node
 
 
 def cast(value: Node, name: str, rank: int) -> Node:

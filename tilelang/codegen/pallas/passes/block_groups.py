@@ -66,9 +66,8 @@ def block_groups(problem: Problem, name: str, block: int) -> Problem:
             each, begin=begin, end=end, max_extent=_most(problem, each, block)
         )
     axes = tuple(changed.get(a.name, a) for a in kernel.axes)
-    bounds = [b for a in axes for b in (a.begin, a.end)]
     tensors = (*kernel.tensors, *run.views.values())
-    made = replace(kernel, tensors=tensors, axes=axes, body=drop_unused(body, bounds))
+    made = replace(kernel, tensors=tensors, axes=axes, body=drop_unused(body, axes))
     most = max(problem.extent(each.name) for each in loops)
     loose = -(-groups // block) * -(-most // 128) <= LOOSE and not _stored(kernel, rows)
     # Nobody is told that rows of blocks are disjoint where the table of steps has room for blocks
@@ -95,8 +94,8 @@ def _most(problem: Problem, rows: ir.Axis, block: int) -> int:
 
 def _stored(kernel: ir.KernelIR, rows: frozenset[str]) -> bool:
     """Whether rows are stored, block after block: then no range may go back to a block."""
-    stores = (s for s in ir.statements(kernel.body) if isinstance(s, ir.Store))
-    return any(isinstance(e, ir.Along) and e.axis in rows for s in stores for e in s.index)
+    entries = (e for s in ir.every_store(kernel.body) for e in s.index)
+    return any(isinstance(e, ir.Along) and e.axis in rows for e in entries)
 
 
 # ---------------------------------------------------------------- legality

@@ -51,8 +51,7 @@ def check_loop(problem: Problem, axis: ir.Axis, helpers: frozenset[str], no: Ref
 
 def check_kept(kernel: ir.KernelIR, table: str, rows: ir.Axis, no: Refuse) -> None:
     """Refused where the kernel changes the tensor that says where rows are."""
-    stores = (s for s in ir.statements(kernel.body) if isinstance(s, ir.Store))
-    if kernel.root(table) in {kernel.root(s.tensor) for s in stores}:
+    if kernel.root(table) in kernel.stored():
         no(f"the kernel changes {table}, which says where rows are", rows.loc)
 
 

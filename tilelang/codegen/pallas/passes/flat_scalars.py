@@ -8,7 +8,7 @@ el[ids[t]]          ->   cast(el_wide[ids[t]], bf16)    and it holds those of 32
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -20,7 +20,6 @@ from tilelang.ir import (
     Along,
     Apply,
     At,
-    Axis,
     Const,
     Expr,
     Gather,
@@ -35,9 +34,11 @@ from tilelang.ir import (
     TileIndex,
     Type,
     View,
+    edges_of,
+    every_expr,
+    every_loop,
     exprs_of,
     index_exprs,
-    loads,
     map_children,
     map_index,
     statement_exprs,
@@ -70,8 +71,8 @@ class ScalarNest:
 
 def flat_scalars(ir: KernelIR, target: Target) -> KernelIR:
     """The kernel with every load from scalar memory inside of its array."""
-    every = (load for expr in exprs_of(ir.body, ()) for load in loads(expr))
-    picked = {load.tensor for load in every if _picks_numbers(load)}
+    every = every_expr(ir.body)
+    picked = {e.tensor for e in every if isinstance(e, Load) and _picks_numbers(e)}
     able = [t for t in ir.tensors if t.name in picked and _given(ir, t)]
     flat = {t.name: unique(ir, t.name, "flat") for t in ir.tensors if _wastes(ir, t, target)}
     flat |= {t.name: unique(ir, t.name, "flat") for t in able if len(t.shape) > 1}
@@ -81,13 +82,12 @@ def flat_scalars(ir: KernelIR, target: Target) -> KernelIR:
     used: set[str] = set()
     for loop in ir.body:
         nest = ScalarNest(ir, _alone(ir, loop), flat, wide)
-        own = [s for s in statements((loop,)) if isinstance(s, Loop)]
-        for axis in (axes[s.axis] for s in own):
-            axes[axis.name] = map_range(axis, partial(_read, nest))
+        own = [s.axis for s in every_loop((loop,))]
+        for name in own:
+            axes[name] = map_range(axes[name], partial(_read, nest))
         changed = map_body((loop,), partial(_statement, nest))
         body += changed
-        used |= {e.tensor for s in statements(changed) for e in _loads(statement_exprs(s))}
-        used |= {e.tensor for s in own for e in _loads(_bounds(axes[s.axis]))}
+        used |= {e.tensor for e in _loads(exprs_of(changed, (axes[name] for name in own)))}
     tensors = (*ir.tensors, *_views(ir, flat, wide, used))
     return replace(ir, tensors=tensors, axes=tuple(axes.values()), body=tuple(body))
 
@@ -131,11 +131,7 @@ def _views(
 # ---------------------------------------------------------------- where numbers are read
 
 
-def _bounds(axis: Axis) -> tuple[Expr, ...]:
-    return axis.begin, axis.end
-
-
-def _loads(exprs: tuple[Expr, ...], asked: bool = True) -> Iterator[Load]:
+def _loads(exprs: Iterable[Expr], asked: bool = True) -> Iterator[Load]:
     """All loads; without `asked` those that no index array of a gather is made of."""
     for expr in exprs:
         if isinstance(expr, Load):
@@ -153,8 +149,8 @@ def _alone(ir: KernelIR, nest: Loop) -> frozenset[str]:
     names: set[str] = set()
     others: set[str] = set()
     for stmt in statements((nest,)):
-        bounds = _bounds(ir.axis(stmt.axis)) if isinstance(stmt, Loop) else ()
-        exprs = (*statement_exprs(stmt), *bounds)
+        ranges = (ir.axis(stmt.axis),) if isinstance(stmt, Loop) else ()
+        exprs = (*statement_exprs(stmt), *edges_of(ranges))
         if isinstance(stmt, Store):
             others.add(stmt.tensor)
             exprs = tuple(e for e in exprs if e not in picks(stmt))

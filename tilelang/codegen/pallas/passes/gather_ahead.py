@@ -28,7 +28,6 @@ from tilelang.ir import (
     Store,
     Tensor,
     View,
-    statements,
 )
 from tilelang.ir.names import unique
 from tilelang.ir.traversal import loads, map_body, map_stmt, rewrite
@@ -68,8 +67,7 @@ def gather_ahead(ir: KernelIR, asked: str | None, target: Target) -> KernelIR:
 
 def _nest(ir: KernelIR, loop: Loop, target: Target | None, views: dict[View, Tensor]) -> Loop:
     """One nest; the views that it reads are added.  `target`: only what is worth it there."""
-    own = {ir.root(s.tensor) for s in statements((loop,)) if isinstance(s, Store)}
-    written = {ir.root(s.tensor) for s in statements(ir.body) if isinstance(s, Store)}
+    own, written = ir.stored((loop,)), ir.stored()
 
     def read(expr: Expr, copied: bool) -> Expr | None:
         if not isinstance(expr, Load) or (ahead := _ahead(ir, expr, own, written)) is None:

@@ -272,7 +272,7 @@ class Lifted:
 
     def narrow(self, values: Expr) -> Expr | None:
         """Rows without a cast that a product does not need."""
-        match _meant(values, definitions(self.problem.ir.body)):
+        match ir.meant(values, definitions(self.problem.ir.body)):
             case Apply("cast", (own,)) if own.type.dtype == "bfloat16" and not self.differs(own):
                 return own
             case _:
@@ -307,19 +307,13 @@ def moved(expr: Expr, name: str) -> int | None:
 
 def adds_rows(carry: ir.Carry, defined: Mapping[str, Expr], run: Lifted) -> bool:
     """Whether a carry is `acc + v.sum(0)`: where there are no rows, it adds 0."""
-    after = _meant(carry.next, defined)
+    after = ir.meant(carry.next, defined)
     if not (isinstance(after, Apply) and after.op == "add"):
         return False
-    first, second = (_meant(a, defined) for a in after.args)
+    first, second = (ir.meant(a, defined) for a in after.args)
     kept = ir.Var(carry.name, carry.init.type)
     added = second if first == kept else first if second == kept else None
     return isinstance(added, Apply) and added.op == "sum" and run.of_rows(added.args[0])
-
-
-def _meant(expr: Expr, defined: Mapping[str, Expr]) -> Expr:
-    while isinstance(expr, ir.Var) and expr.name in defined:
-        expr = defined[expr.name]
-    return expr
 
 
 def _called(expr: Expr) -> str:

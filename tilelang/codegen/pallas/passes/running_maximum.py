@@ -153,7 +153,7 @@ def _added(
     carry: ir.Carry, running: RunningMaximum, lows: str, loop: ir.Loop, defined: Mapping[str, Expr]
 ) -> Added | None:
     own = ir.Var(carry.name, carry.init.type)
-    match _meant(carry.next, defined):
+    match ir.meant(carry.next, defined):
         case ir.Apply("add", (a, b)) as total if total.type == own.type:
             pairs = (a, b), (b, a)
         case _:
@@ -163,19 +163,13 @@ def _added(
     carried = {c.name for c in loop.carries}
     known = {n: e for n, e in defined.items() if n != running.next}
     for scaled, term in pairs:
-        made = _meant(term, defined)
+        made = ir.meant(term, defined)
         if carried.intersection(_needed(made, known)) or made.type != own.type:
             continue
         if _meets(scaled, own, running, defined) and _is_zero(made, lows, running, defined):
             assert isinstance(made, ir.Apply)
             return Added(carry.name, scaled, made)
     return None
-
-
-def _meant(expr: Expr, defined: Mapping[str, Expr]) -> Expr:
-    while isinstance(expr, ir.Var) and expr.name in defined:
-        expr = defined[expr.name]
-    return expr
 
 
 def _used(name: str, loop: ir.Loop) -> bool:

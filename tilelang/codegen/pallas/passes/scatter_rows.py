@@ -27,9 +27,9 @@ from tilelang.ir import (
     Stmt,
     Store,
     Type,
+    every_store,
     map_children,
     read_by,
-    statements,
 )
 from tilelang.ir.traversal import definitions, inlined, map_body, map_stmt
 
@@ -38,13 +38,9 @@ Places = Set[tuple[str, tuple[Index, ...]]]
 
 def scatter_rows(ir: KernelIR, target: Target) -> KernelIR:
     """The kernel with such stores to large outputs, and the loads at their places, as scatters."""
-    stores = [s for s in statements(ir.body) if isinstance(s, Store)]
-    large = {s.tensor for s in stores if _large(ir, s.tensor, target)}
-    able = {(s.tensor, s.index): True for s in stores if s.tensor in large}
-    for s in stores:
-        if s.tensor in large:
-            able[s.tensor, s.index] &= _row(ir, s)
-    far = frozenset(place for place, one_row in able.items() if one_row)
+    stores = [s for s in every_store(ir.body) if _large(ir, s.tensor, target)]
+    others = {(s.tensor, s.index) for s in stores if not _row(ir, s)}
+    far = {(s.tensor, s.index) for s in stores} - others
     defined = definitions(ir.body)
     return replace(ir, body=map_body(ir.body, partial(_statement, far, defined))) if far else ir
 

@@ -26,8 +26,8 @@ from tilelang import ir
 from tilelang.analysis.facts import AxisFact
 from tilelang.errors import Loc
 from tilelang.ir import Expr, integers
-from tilelang.ir.names import fresh, names_in
-from tilelang.ir.traversal import index_exprs, map_body, rewrite, statement_exprs, statements
+from tilelang.ir.names import names_in, take
+from tilelang.ir.traversal import index_exprs, map_body, rewrite, statement_exprs
 from tilelang.language.build import binary, where
 from tilelang.language.values import Site
 from tilelang.passes.drop_unused import drop_unused
@@ -65,8 +65,7 @@ def several_turns(problem: Problem, name: str, count: int) -> Problem:
     axes = tuple(made if a.name == name else a for a in problem.ir.axes)
     changed = partial(_fact, name=name, count=count, turns=turns)
     facts = replace(problem.facts, axes=tuple(map(changed, problem.facts.axes)))
-    bounds = [b for a in axes for b in (a.begin, a.end)]
-    body = drop_unused(map_body(problem.ir.body, change), bounds)
+    body = drop_unused(map_body(problem.ir.body, change), axes)
     return Problem(replace(problem.ir, axes=axes, body=body), facts)
 
 
@@ -105,8 +104,7 @@ def _refuse(axis: ir.Axis, why: str, loc: Loc | None) -> NoReturn:
 def _check(problem: Problem, axis: ir.Axis) -> None:
     if integers.value_of(axis.begin) != 0:
         _refuse(axis, "it does not begin at 0", axis.loc)
-    loops = (s for s in statements(problem.ir.body) if isinstance(s, ir.Loop))
-    loop = next(s for s in loops if s.axis == axis.name)
+    loop = next(s for s in ir.every_loop(problem.ir.body) if s.axis == axis.name)
     own = {axis.name} | {c.name for c in loop.carries}
     for stmt in (*loop.body, loop):
         if stmt is not loop and not isinstance(stmt, ir.Assign):
@@ -121,7 +119,7 @@ def _check(problem: Problem, axis: ir.Axis) -> None:
 def _moved(stmt: ir.Stmt, own: set[str]) -> Iterator[ir.Load]:
     """Loads of tiles and rows whose place depends on the iteration."""
     for expr in statement_exprs(stmt):
-        for load in (e for e in ir.walk(expr) if isinstance(e, ir.Load)):
+        for load in ir.loads(expr):
             entries = (e for e in load.index if isinstance(e, ir.Along | ir.Gather))
             if any(_named(place) & own for e in entries for place in index_exprs(e)):
                 yield load
@@ -289,8 +287,7 @@ class _Turns:
                 return None
 
     def named(self, wish: str, value: Expr, loc: Loc, user: str = "") -> ir.Var:
-        name = fresh(wish, self.taken)
-        self.taken.add(name)
+        name = take(wish, self.taken)
         self.body.append(ir.Assign(name, value, loc, user or wish))
         return ir.Var(name, value.type)
 

@@ -10,17 +10,15 @@ Views that permute dimensions, or add some of length 1, are the array by now: fr
 
 from __future__ import annotations
 
-from tilelang.ir import KernelIR, Loop, Store, loads
-from tilelang.ir.traversal import exprs_of, statements
+from tilelang.ir import KernelIR, every_loop, every_store, exprs_of, loads
 from tilelang.schedule.refusal import Refused, Rule
 
 
 def refuse_stale(kernel: KernelIR) -> None:
     """Refused at the first loop that would read what was there before it, in ranges too."""
     for loop in kernel.body:
-        inside = tuple(statements((loop,)))
-        stores = {kernel.root(s.tensor): s for s in inside if isinstance(s, Store)}
-        ranges = (kernel.axis(s.axis) for s in inside if isinstance(s, Loop))
+        stores = {kernel.root(s.tensor): s for s in every_store((loop,))}
+        ranges = (kernel.axis(s.axis) for s in every_loop((loop,)))
         for load in (found for e in exprs_of((loop,), ranges) for found in loads(e)):
             store = stores.get(kernel.root(load.tensor))
             if store is not None and load.tensor != store.tensor:

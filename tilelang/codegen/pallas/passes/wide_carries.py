@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelang.ir import Apply, Carry, Const, Expr, KernelIR, Loop, Stmt, Type, Var, statements
+from tilelang.ir import Apply, Carry, Const, Expr, KernelIR, Loop, Stmt, Type, Var, every_loop
 from tilelang.ir.traversal import map_body, substitute
 from tilelang.language.dtypes import wide_of
 
@@ -23,8 +23,8 @@ HELD = ("float32", "int32", "uint32")
 
 def wide_carries(ir: KernelIR) -> KernelIR:
     """The kernel whose loops carry what the compiler of TPUs carries."""
-    loops = [s for s in statements(ir.body) if isinstance(s, Loop)]
-    narrow = [c for loop in loops for c in loop.carries if not _held(c.init.type)]
+    carries = (c for loop in every_loop(ir.body) for c in loop.carries)
+    narrow = [c for c in carries if not _held(c.init.type)]
     if not narrow:
         return ir
     values = {name: _narrow(name, c.init.type) for c in narrow for name in (c.name, c.out)}

@@ -16,11 +16,10 @@ would have been.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from tilelang import ir
-from tilelang.ir.traversal import map_body, map_index, map_range, map_stmt, rebuilding
+from tilelang.ir.traversal import rebuilding
 from tilelang.language.dtypes import is_float, is_float8, to_numpy, wide_of
 from tilelang.language.op import OPS, names
 
@@ -41,10 +40,7 @@ OF_BFLOAT16 = names(
 
 def wide_operands(kernel: ir.KernelIR) -> ir.KernelIR:
     """The kernel with operands that the compiler of TPUs takes."""
-    visit = rebuilding(lambda expr: _widened(expr) if isinstance(expr, ir.Apply) else None)
-    index = partial(map_index, fn=visit)
-    body = map_body(kernel.body, lambda stmt: (map_stmt(stmt, visit, index),))
-    return replace(kernel, body=body, axes=tuple(map_range(a, visit) for a in kernel.axes))
+    return kernel.mapped(rebuilding(lambda e: _widened(e) if isinstance(e, ir.Apply) else None))
 
 
 def _widened(expr: ir.Apply) -> ir.Expr:

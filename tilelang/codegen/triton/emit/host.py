@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from tilelang.codegen.triton.plan.types import Buffer, Launch, Plan, Result
-from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, statement
+from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, signature, statement
 
 from . import ops
 
@@ -43,17 +43,8 @@ def print_host(plan: Plan) -> list[str]:
     ir = plan.ir
     inputs = [t.name for t in ir.tensors if t.role == "input"]
     device = f"{inputs[0]}.device" if inputs else '"cuda"'
-    head = f"def {ir.name}({', '.join(f'{name}: torch.Tensor' for name in inputs)}){_kind(plan)}:"
-    lines = [head]
-    if len(head) > 100:
-        lines = [
-            f"def {ir.name}(",
-            *(f"    {n}: torch.Tensor," for n in inputs),
-            f"){_kind(plan)}:",
-        ]
-    doc = ir.doc.strip().splitlines()[0] if ir.doc.strip() else ""
-    if doc:
-        lines.append(f'    """{doc}"""' if len(doc) <= 88 else f'    """{doc[:85]}..."""')
+    params = [f"{name}: torch.Tensor" for name in inputs]
+    lines = signature(ir.name, params, _kind(plan), ir.doc)
     boxed = described(plan)
     lines += [f"    {name} = _aligned({name})" for name in boxed]
     lines += ["    triton.set_allocator(_scratch)"] if any(map(_told, plan.launches)) else []
@@ -68,13 +59,13 @@ def _kind(plan: Plan) -> str:
     many = ", ".join(["torch.Tensor"] * len(plan.results))
     match plan.ir.structure:
         case "none":
-            return " -> None"
+            return "None"
         case "single":
-            return " -> torch.Tensor"
+            return "torch.Tensor"
         case "tuple":
-            return f" -> tuple[{many}]"
+            return f"tuple[{many}]"
         case "list":
-            return " -> list[torch.Tensor]"
+            return "list[torch.Tensor]"
         case never:
             assert_never(never)
 

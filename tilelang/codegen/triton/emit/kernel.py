@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import posixpath
+import textwrap
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -20,7 +20,17 @@ from tilelang.codegen.triton.plan.types import (
     Step,
     Write,
 )
-from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, Tuple, flat, statement
+from tilelang.codegen.writer import (
+    Atom,
+    Call,
+    Group,
+    Keyword,
+    Node,
+    Tuple,
+    flat,
+    signature,
+    statement,
+)
 from tilelang.errors import Loc
 from tilelang.ir import Const, read_by
 
@@ -51,15 +61,9 @@ class Block:
 
     def comment(self, text: str) -> None:
         """A comment, over as many lines as it needs."""
-        room, words = WIDTH - self.indent - 2, text.split(" ")
-        line = words[0]
-        for word in words[1:]:
-            if len(line) + 1 + len(word) > room:
-                self.raw(f"# {line}")
-                line = word
-            else:
-                line = f"{line} {word}"
-        self.raw(f"# {line}")
+        room = WIDTH - self.indent - 2
+        for line in textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False):
+            self.raw(f"# {line}")
 
     def quote(self, loc: Loc | None) -> None:
         """`# file.py:12: <source>`, once for consecutive statements of one line."""
@@ -68,10 +72,7 @@ class Block:
         ):
             return
         self.quoted[:] = [loc]
-        name = posixpath.basename(loc.filename.replace("\\", "/"))
-        text = f"# {name}:{loc.line}: {loc.text.strip()}"
-        room = WIDTH - self.indent
-        self.raw(text if len(text) <= room else text[: room - 3] + "...")
+        self.raw(loc.comment(WIDTH - self.indent))
 
 
 def print_kernel(launch: Launch, functions: set[str]) -> list[str]:
@@ -79,11 +80,7 @@ def print_kernel(launch: Launch, functions: set[str]) -> list[str]:
     block = Block(Printer(launch, functions), 4, [])
     print_steps(block, launch.body)
     pointers = [f"{name}_ptr" for name in launch.arguments]
-    head = f"def {launch.name}({', '.join(pointers)}):"
-    heads = [head]
-    if len(head) > WIDTH:
-        heads = [f"def {launch.name}(", *(f"    {p}," for p in pointers), "):"]
-    return ["@triton.jit", *heads, *block.lines]
+    return ["@triton.jit", *signature(launch.name, pointers), *block.lines]
 
 
 def print_steps(block: Block, steps: tuple[Step, ...]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, Prefix, infix
+from tilelang.codegen.writer import OPERATORS, Atom, Call, Group, Keyword, Node, infix
 from tilelang.language.dtypes import is_float
 
 DTYPES = {"bool": "tl.int1", "float8_e4m3fn": "tl.float8e4nv", "float8_e5m2": "tl.float8e5"}
@@ -35,61 +35,27 @@ def _fn(name: str) -> Callable[..., Node]:
     return lambda *args: Call(name, args)
 
 
-def _infix(op: str) -> Callable[..., Node]:
-    return lambda a, b: infix(op, a, b)
-
-
-# op -> nodes of the operands -> node; what begins with "_" is one of `functions`
+# Functions that are called what the op is called, and those of `functions`, behind "_".
+NAMED = {
+    "tl.": (
+        "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf", "sigmoid",
+        "floor", "ceil", "where",
+    ),
+    "_": (
+        "log1p", "tanh", "silu", "gelu_tanh", "gelu_erf", "softplus", "round", "trunc", "sign",
+        "pow",
+    ),
+}  # fmt: skip
+# op -> nodes of the operands -> node
 ELEMENTWISE: dict[str, Callable[..., Node]] = {
-    "neg": lambda a: Prefix("-", a, 7),
-    "detach": lambda a: a,
-    "abs": _fn("tl.abs"),
-    "exp": _fn("tl.exp"),
-    "exp2": _fn("tl.exp2"),
-    "log": _fn("tl.log"),
-    "log1p": _fn("_log1p"),
-    "log2": _fn("tl.log2"),
-    "sqrt": _fn("tl.sqrt"),
-    "rsqrt": _fn("tl.rsqrt"),
-    "sin": _fn("tl.sin"),
-    "cos": _fn("tl.cos"),
-    "tanh": _fn("_tanh"),
-    "erf": _fn("tl.erf"),
-    "sigmoid": _fn("tl.sigmoid"),
-    "silu": _fn("_silu"),
-    "gelu_tanh": _fn("_gelu_tanh"),
-    "gelu_erf": _fn("_gelu_erf"),
-    "softplus": _fn("_softplus"),
-    "floor": _fn("tl.floor"),
-    "ceil": _fn("tl.ceil"),
-    "round": _fn("_round"),
-    "trunc": _fn("_trunc"),
-    "sign": _fn("_sign"),
-    "logical_not": lambda a: infix("==", a, Atom("0")),
-    "add": _infix("+"),
-    "sub": _infix("-"),
-    "mul": _infix("*"),
-    "div": _infix("/"),
-    "quotient": _infix("//"),
-    "remainder": _infix("%"),
+    **OPERATORS,
+    **{op: _fn(f"{where}{op}") for where, names in NAMED.items() for op in names},
+    "quotient": OPERATORS["floordiv"],
+    "remainder": OPERATORS["mod"],
     "floordiv": _fn("_floor_div"),
     "mod": _fn("_floor_mod"),
-    "pow": _fn("_pow"),
-    "eq": _infix("=="),
-    "ne": _infix("!="),
-    "lt": _infix("<"),
-    "le": _infix("<="),
-    "gt": _infix(">"),
-    "ge": _infix(">="),
-    "logical_and": _infix("&"),
-    "logical_or": _infix("|"),
-    "logical_xor": _infix("^"),
-    "bitwise_and": _infix("&"),
-    "bitwise_or": _infix("|"),
-    "bitwise_xor": _infix("^"),
-    "shift_left": _infix("<<"),
-    "shift_right": _infix(">>"),
-    "where": _fn("tl.where"),
+    "detach": lambda a: a,
+    "logical_not": lambda a: infix("==", a, Atom("0")),
 }
 
 ROUNDING = ("floor", "ceil", "round", "trunc")  # integers are whole

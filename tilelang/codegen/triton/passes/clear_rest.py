@@ -46,12 +46,12 @@ from tilelang.ir import (
     Type,
     Var,
     axis_of,
+    every_expr,
+    every_store,
     integers,
-    statement_exprs,
     statements,
-    walk,
 )
-from tilelang.ir.names import fresh, names_in
+from tilelang.ir.names import names_in, take
 from tilelang.ir.traversal import definitions
 from tilelang.language.build import binary, cast, reduce, where
 from tilelang.language.shapes import expand_dims
@@ -77,19 +77,14 @@ def clear_rest(ir: KernelIR) -> KernelIR:
 def _offsets(ir: KernelIR, tensor: Tensor) -> tuple[str, int] | None:
     """The offsets whose ranges are stored whole, and the dimension that they cut."""
     views = {t.name for t in ir.tensors if t.view is not None and t.view.source == tensor.name}
-    stores = [s for s in statements(ir.body) if isinstance(s, Store) and s.tensor == tensor.name]
-    reads = {e.tensor for s in statements(ir.body) for x in statement_exprs(s) for e in walk(x)
-             if isinstance(e, Load)}  # fmt: skip
-    if len(stores) != 1 or reads & {tensor.name, *views} or views & _stored(ir):
+    stores = [s for s in every_store(ir.body) if s.tensor in {tensor.name, *views}]
+    reads = {e.tensor for e in every_expr(ir.body) if isinstance(e, Load)}
+    if len(stores) != 1 or reads & {tensor.name, *views}:
         return None
     (store,) = stores
-    if store.mask is not None or store.combine is not None:
+    if store.tensor in views or store.mask is not None or store.combine is not None:
         return None
     return _ranges(ir, tensor, store)
-
-
-def _stored(ir: KernelIR) -> set[str]:
-    return {s.tensor for s in statements(ir.body) if isinstance(s, Store)}
 
 
 def _ranges(ir: KernelIR, tensor: Tensor, store: Store) -> tuple[str, int] | None:
@@ -158,18 +153,14 @@ class _Nest:
         self.count = ir.tensor(offsets).shape[0] - 1
         self.axes: list[Axis] = []
 
-    def named(self, wish: str) -> str:
-        self.taken.add(made := fresh(wish, self.taken))
-        return made
-
     def axis(self, wish: str, end: Expr, block: int | None, most: int | None = None) -> str:
-        name, kind = self.named(wish), "grid" if block is None else "tile"
+        name, kind = take(wish, self.taken), "grid" if block is None else "tile"
         zero, loc = integers.const(0), self.tensor.loc
         self.axes.append(Axis(name, kind, zero, end, most, block, loc, name))
         return name
 
     def assigned(self, wish: str, value: Expr) -> tuple[Assign, Var]:
-        name = self.named(wish)
+        name = take(wish, self.taken)
         return Assign(name, value, self.tensor.loc, name), Var(name, value.type)
 
     def loop(self) -> tuple[Loop, list[Axis]]:
@@ -183,7 +174,7 @@ class _Nest:
         outside, out = self.assigned("outside", around)
         ranges, stop = self.assigned("ranges", _if(out, self.count))
         group = self.axis("group", stop, GROUPS, self.count)
-        seen, found = self.named("seen"), self.named("found")
+        seen, found = take("seen", self.taken), take("found", self.taken)
         form = Type((row,), "int32")
         start = Apply("full", (), form, (("value", 0),))
         more = both("maximum", Var(seen, form), self.hit(group, at))

@@ -27,10 +27,9 @@ from tilelang.ir import (
     TileIndex,
     TileScalar,
     Type,
-    map_children,
 )
 from tilelang.ir.intervals import ANYTHING, Interval, interval
-from tilelang.ir.traversal import map_body, map_index, map_range, map_stmt
+from tilelang.ir.traversal import rebuilding
 from tilelang.language.dtypes import is_float, is_narrow, to_numpy
 
 INT, FLOAT = "int32", "float32"
@@ -39,16 +38,7 @@ MOST = 64  # the largest number of products in place of a logarithm
 
 def explicit_casts(ir: KernelIR) -> KernelIR:
     """The kernel in which every op computes in a dtype that Triton computes in."""
-    done: dict[int, tuple[Expr, Expr]] = {}
-
-    def visit(expr: Expr) -> Expr:
-        if id(expr) not in done:
-            made = map_children(expr, visit)
-            done[id(expr)] = (expr, _explicit(made, ir) if isinstance(made, Apply) else made)
-        return done[id(expr)][1]
-
-    body = map_body(ir.body, lambda s: (map_stmt(s, visit, lambda entry: map_index(entry, visit)),))
-    return replace(ir, body=body, axes=tuple(map_range(a, visit) for a in ir.axes))
+    return ir.mapped(rebuilding(lambda e: _explicit(e, ir) if isinstance(e, Apply) else None))
 
 
 def _explicit(expr: Apply, ir: KernelIR) -> Expr:

@@ -23,10 +23,8 @@ from tilelang.ir import (
     KernelIR,
     Load,
     Stmt,
-    Store,
     Var,
     integers,
-    statements,
 )
 from tilelang.ir.traversal import map_body
 from tilelang.passes.drop_unused import drop_unused
@@ -69,7 +67,7 @@ class _Picked:
 
 def gather_tables(ir: KernelIR) -> KernelIR:
     """The kernel with those loads; tables that it stores to are read when the selects are."""
-    stored = {ir.root(s.tensor) for s in statements(ir.body) if isinstance(s, Store)}
+    stored = ir.stored()
     found: dict[str, _Picked] = {}
 
     def change(stmt: Stmt) -> tuple[Stmt, ...]:
@@ -84,8 +82,7 @@ def gather_tables(ir: KernelIR) -> KernelIR:
     body = map_body(ir.body, change)
     if not any(picked.several for picked in found.values()):
         return ir
-    bounds = [bound for axis in ir.axes for bound in (axis.begin, axis.end)]
-    return replace(ir, body=drop_unused(body, bounds))
+    return replace(ir, body=drop_unused(body, ir.axes))
 
 
 def _table(picked: _Picked) -> str:

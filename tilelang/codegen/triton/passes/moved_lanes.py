@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 
 from tilelang.ir import (
@@ -26,11 +27,10 @@ from tilelang.ir import (
     Stmt,
     Type,
     Var,
-    map_children,
 )
 from tilelang.ir.lanes import arange, trailing
-from tilelang.ir.names import fresh, names_in
-from tilelang.ir.traversal import map_body, map_index, map_stmt
+from tilelang.ir.names import names_in, take
+from tilelang.ir.traversal import map_body, map_index, map_stmt, rebuilding
 
 from .explicit_casts import apply
 from .pad_dims import Padded, PaddedIR, power_of_two
@@ -52,7 +52,8 @@ def moved_lanes(padded: PaddedIR) -> KernelIR:
 
     def place(stmt: Stmt) -> Body:
         moving = _Moving(padded.dims, names)
-        made = map_stmt(stmt, moving.visit, lambda entry: map_index(entry, moving.visit))
+        visit = rebuilding(moving.moved)
+        made = map_stmt(stmt, visit, partial(map_index, fn=visit))
         return (*(Assign(v.name, e, stmt.loc, v.name) for e, v in moving.places.items()), made)
 
     return replace(padded.ir, body=map_body(padded.ir.body, place))
@@ -125,14 +126,9 @@ class _Moving:
     dims: Mapping[str, Padded]
     names: set[str]
     places: dict[Expr, Var] = field(default_factory=dict)
-    done: dict[int, tuple[Expr, Expr]] = field(default_factory=dict)  # what has the id lives, too
 
-    def visit(self, expr: Expr) -> Expr:
-        if id(expr) not in self.done:
-            self.done[id(expr)] = expr, self._moved(map_children(expr, self.visit))
-        return self.done[id(expr)][1]
-
-    def _moved(self, expr: Expr) -> Expr:
+    def moved(self, expr: Expr) -> Expr:
+        """The value with its elements in their lanes, of operands that have theirs."""
         match expr:
             case Apply("concat"):
                 return self._joined(expr)
@@ -212,9 +208,7 @@ class _Moving:
         if value.type.shape[axis] == 1:
             return apply("broadcast", (value,), value.type.dtype, shape)
         if places not in self.places:
-            name = fresh("lanes", self.names)
-            self.names.add(name)
-            self.places[places] = Var(name, places.type)
+            self.places[places] = Var(take("lanes", self.names), places.type)
         spread = trailing(self.places[places], len(shape) - 1 - axis)
         index = apply("broadcast", (spread,), INT, shape)
         return apply("take", (value, index), value.type.dtype, shape, axis=axis)

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tilelang.ir import Apply, Dim, Expr, KernelIR, Span, Type, map_children, statement_exprs, walk
-from tilelang.ir import statements as every_statement
+from tilelang.ir import Apply, Dim, Expr, KernelIR, Span, Type, every_expr, statements
 from tilelang.ir.names import fresh, names_in
-from tilelang.ir.traversal import map_body, map_index, map_range, map_stmt
+from tilelang.ir.traversal import rebuilding
 from tilelang.language.dtypes import itemsize
 
 
@@ -50,11 +49,11 @@ def power_of_two(n: int) -> int:
 
 def pad_dims(ir: KernelIR) -> PaddedIR:
     """The kernel in which every length left is a power of two that products can sum over."""
-    exprs = [e for s in every_statement(ir.body) for x in statement_exprs(s) for e in walk(x)]
+    exprs = list(every_expr(ir.body))
     sizes = {d for e in exprs for d in e.type.shape if isinstance(d, int)}
     sizes |= {
         i.stop - i.start
-        for s in every_statement(ir.body)
+        for s in statements(ir.body)
         for i in getattr(s, "index", ())
         if isinstance(i, Span)
     }
@@ -82,19 +81,9 @@ def _summed(expr: Expr) -> tuple[tuple[Dim, int], ...]:
 
 
 def _renamed(ir: KernelIR, named: PaddedIR) -> KernelIR:
-    done: dict[int, tuple[Expr, Expr]] = {}  # the node too: its id is taken as long as it lives
+    def change(expr: Expr) -> Expr | None:
+        dims = expr.type.shape
+        shape = tuple(named.named(d) if isinstance(d, int) else d for d in dims)
+        return None if shape == dims else replace(expr, type=Type(shape, expr.type.dtype))
 
-    def dim(d: Dim) -> Dim:
-        return named.named(d) if isinstance(d, int) else d
-
-    def visit(expr: Expr) -> Expr:
-        if id(expr) not in done:
-            shape = tuple(dim(d) for d in expr.type.shape)
-            made = map_children(expr, visit)
-            if shape != expr.type.shape:
-                made = replace(made, type=Type(shape, expr.type.dtype))
-            done[id(expr)] = (expr, made)
-        return done[id(expr)][1]
-
-    body = map_body(ir.body, lambda s: (map_stmt(s, visit, lambda entry: map_index(entry, visit)),))
-    return replace(ir, body=body, axes=tuple(map_range(a, visit) for a in ir.axes))
+    return ir.mapped(rebuilding(change))

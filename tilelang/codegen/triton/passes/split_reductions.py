@@ -47,7 +47,7 @@ from tilelang.ir import (
     map_children,
     statements,
 )
-from tilelang.ir.names import fresh, names_in
+from tilelang.ir.names import names_in, take
 from tilelang.ir.traversal import map_body, map_index, map_stmt
 
 OPS = ("add", "maximum", "minimum")  # that parts can be combined by
@@ -101,8 +101,7 @@ def split_reductions(found: Reduction, parts: int) -> KernelIR:
     taken = names_in(ir) | {ir.name}
 
     def named(wish: str) -> str:
-        taken.add(made := fresh(wish, taken))
-        return made
+        return take(wish, taken)
 
     part, fold = (_counted(named("part"), parts, loop) for _ in range(2))
     arrays = tuple(_array(found, c, named(f"{c.user}_parts"), parts) for c in loop.carries)

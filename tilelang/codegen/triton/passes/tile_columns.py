@@ -29,6 +29,10 @@ from tilelang.ir import (
     Stmt,
     Store,
     Type,
+    every_expr,
+    every_loop,
+    every_store,
+    exprs_of,
     integers,
     map_children,
     read_by,
@@ -37,7 +41,7 @@ from tilelang.ir import (
     walk,
 )
 from tilelang.ir.names import fresh, names_in
-from tilelang.ir.traversal import exprs_of, loads, map_stmt
+from tilelang.ir.traversal import map_stmt
 
 from .static_lanes import Key, StaticLanes
 
@@ -59,7 +63,7 @@ def tile_columns(ir: KernelIR, wanted: Wanted) -> tuple[KernelIR, frozenset[str]
 
 def _columns(ir: KernelIR, lanes: StaticLanes, wanted: Wanted) -> Iterator[Key]:
     """The columns of each product that is wanted, if all arrays have them at one place."""
-    for expr in (e for x in exprs_of(ir.body, ()) for e in walk(x)):
+    for expr in every_expr(ir.body):
         if isinstance(expr, Apply) and expr.op == "dot" and wanted(expr):
             root = lanes.of(expr, expr.type.rank - 1)
             if root is not None and len(lanes.spans(root)) == 1:
@@ -128,7 +132,7 @@ class _Columns:
             if not readers:
                 break
             inside = [s for s in body if any(s is one for one in (*inside, *readers))]
-        around = [s for s in statements(self.ir.body) if isinstance(s, Loop) and s.body is body]
+        around = [s for s in every_loop(self.ir.body) if s.body is body]
         return None if any(made & _read((replace(s, body=()),)) for s in around) else inside
 
     def _free(self, body: Body, inside: list[Stmt]) -> bool:
@@ -147,10 +151,9 @@ class _Columns:
         """Array -> what stores to it, and what loads from it."""
         stored: dict[str, list[Store]] = {}
         loaded: dict[str, list[Load]] = {}
-        for stmt in statements(tuple(body)):
-            if isinstance(stmt, Store):
-                stored.setdefault(self.ir.root(stmt.tensor), []).append(stmt)
-        for load in (e for x in exprs_of(tuple(body), ()) for e in loads(x)):
+        for store in every_store(tuple(body)):
+            stored.setdefault(self.ir.root(store.tensor), []).append(store)
+        for load in (e for e in every_expr(tuple(body)) if isinstance(e, Load)):
             loaded.setdefault(self.ir.root(load.tensor), []).append(load)
         return stored, loaded
 
@@ -197,4 +200,4 @@ def _bound(stmt: Stmt) -> tuple[str, ...]:
 
 def _read(body: Body) -> set[str]:
     """The names that statements read."""
-    return set(read_by(exprs_of(body, ())))
+    return set(read_by(exprs_of(body)))

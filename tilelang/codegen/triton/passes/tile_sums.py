@@ -32,10 +32,9 @@ from tilelang.ir import (
     Type,
     Var,
     integers,
-    statements,
     walk,
 )
-from tilelang.ir.names import fresh, names_in
+from tilelang.ir.names import fresh, names_in, take
 from tilelang.ir.traversal import definitions, map_body, map_index, map_stmt, rewriting
 from tilelang.language.build import binary, cast
 from tilelang.language.dtypes import is_float
@@ -58,11 +57,7 @@ class _Sums:
         self.ir, self.axes = ir, list[Axis]()
         self.taken = names_in(ir) | {ir.name}
         self.defined = definitions(ir.body)
-        self.stored = {ir.root(s.tensor) for s in statements(ir.body) if isinstance(s, Store)}
-
-    def named(self, wish: str) -> str:
-        self.taken.add(made := fresh(wish, self.taken))
-        return made
+        self.stored = ir.stored()
 
     def statement(self, stmt: Stmt, wanted: Wanted) -> tuple[Stmt, ...]:
         """A statement behind the loops of its own products; a loop has those of `next` inside."""
@@ -113,7 +108,7 @@ class _Sums:
         self.axes.append(Axis(name, "tile", begin, end, size, name, loc, name))
         form = _kept(dot)
         start = acc or Apply("full", (), form, (("value", 0.0 if is_float(form.dtype) else 0),))
-        carried, after = self.named("acc"), self.named("acc")
+        carried, after = (take("acc", self.taken) for _ in range(2))
         more = binary("add", Var(carried, form), replace(dot, args=(a, b), type=form), None)
         return Loop(name, (), (Carry(carried, start, more, after, carried, loc),), loc)
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tilelang.ir import Apply, Expr, KernelIR, walk
-from tilelang.ir.traversal import exprs_of
+from tilelang.ir import Apply, Expr, KernelIR, every_expr
 from tilelang.language.dtypes import itemsize
 
 from .tile_columns import tile_columns
@@ -27,7 +26,7 @@ WIDE, NARROW = 8 << 10, 32 << 10
 
 def tile_wholes(ir: KernelIR) -> KernelIR:
     """The kernel with those products in loops."""
-    if not any(_wide(e) for x in exprs_of(ir.body, ()) for e in walk(x) if isinstance(e, Apply)):
+    if not any(_wide(e) for e in every_expr(ir.body) if isinstance(e, Apply)):
         return ir
     ir, columns = tile_columns(ir, _wide)
     return tile_sums(ir, lambda dot: _wide(dot) or not columns.isdisjoint(dot.type.shape))

@@ -28,6 +28,7 @@ from tilelang.ir import (
     Span,
     TileIndex,
     Type,
+    conjuncts,
     integers,
 )
 from tilelang.ir.lanes import arange, leading, trailing
@@ -143,7 +144,7 @@ def by_dimension(mask: Expr) -> Expr:
     """
     found: dict[tuple[int, int], dict[Expr, None]] = {}
     rest: dict[Expr, None] = {}
-    for term in _conjuncts(mask):
+    for term in conjuncts(mask):
         base, axes = _spread_from(term)
         if base.type.rank != 1 or not axes:
             rest[term] = None
@@ -151,18 +152,9 @@ def by_dimension(mask: Expr) -> Expr:
         place = 0
         for axis in axes:
             place += axis <= place
-        found.setdefault((place, 1 + len(axes)), {}).update(dict.fromkeys(_conjuncts(base)))
+        found.setdefault((place, 1 + len(axes)), {}).update(dict.fromkeys(conjuncts(base)))
     grouped = [spread(reduce(both, own), *where) for where, own in found.items()]
     return reduce(both, [*grouped, *rest])
-
-
-def _conjuncts(mask: Expr) -> Iterator[Expr]:
-    """The conditions that all must hold."""
-    match mask:
-        case Apply("logical_and", (a, b)):
-            yield from (*_conjuncts(a), *_conjuncts(b))
-        case _:
-            yield mask
 
 
 def _spread_from(expr: Expr) -> tuple[Expr, tuple[int, ...]]:

@@ -11,7 +11,7 @@ from math import prod
 
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import WARP, Target
-from tilelang.ir import Apply, Carry, Expr, KernelIR, Loop, Var, reached, statements
+from tilelang.ir import Apply, Carry, Expr, KernelIR, Loop, Var, every_loop, meant, reached
 from tilelang.ir.traversal import definitions
 
 from .roles import Roles, products, widest
@@ -76,8 +76,8 @@ def scaled(ir: KernelIR) -> int:
 
 
 def _carried(ir: KernelIR) -> Iterator[tuple[Loop, Carry]]:
-    loops = (s for s in statements(ir.body) if isinstance(s, Loop))
-    return ((loop, c) for loop in loops for c in loop.carries if c.next.type.rank > 1)
+    every = ((loop, carry) for loop in every_loop(ir.body) for carry in loop.carries)
+    return ((loop, carry) for loop, carry in every if carry.next.type.rank > 1)
 
 
 def _size(carry: Carry) -> int:
@@ -91,9 +91,7 @@ def _names(expr: Expr, made: Mapping[str, Expr]) -> Iterator[Var]:
 
 
 def _is_scaled(carry: Carry, made: Mapping[str, Expr]) -> bool:
-    value = carry.next
-    while isinstance(value, Var) and value.name in made:
-        value = made[value.name]
+    value = meant(carry.next, made)
     if not (isinstance(value, Apply) and value.op == "add"):
         return False
     return any(

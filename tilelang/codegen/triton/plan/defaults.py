@@ -12,7 +12,7 @@ from math import prod
 
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
-from tilelang.ir import Apply, Axis
+from tilelang.ir import Axis, every_expr
 from tilelang.schedule.blocks import check_bounds, check_numbers, chosen
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
@@ -22,7 +22,7 @@ from .carried import beside, is_latent, most_keys
 from .groups import group_tile
 from .lives import most_alive
 from .memory import Pipe, shared_bytes
-from .roles import Roles, minor, products, roles, scattered, values, widest
+from .roles import Roles, minor, products, roles, scattered, widest
 from .shapes import (
     FEW_ROWS,
     WIDE,
@@ -188,9 +188,10 @@ def _elementwise(
     problem: Problem, axis: Axis, found: Mapping[str, int], kernel_roles: Roles
 ) -> int:
     """The block of an axis without products: values of a few thousand elements."""
-    beside = max((_beside(v.type.shape, axis.name, found) for v in values(problem.ir)), default=1)
-    alone = all(len(v.type.shape) < 2 for v in values(problem.ir) if axis.name in v.type.shape)
-    around = {d for v in values(problem.ir) for d in v.type.shape if axis.name in v.type.shape}
+    shapes = {v.type.shape for v in every_expr(problem.ir.body)}
+    beside = max((_beside(shape, axis.name, found) for shape in shapes), default=1)
+    own = [shape for shape in shapes if axis.name in shape]
+    alone, around = all(len(shape) < 2 for shape in own), {d for shape in own for d in shape}
     if not around.isdisjoint(kernel_roles.of):  # an operand's other dimension
         return 128 if beside <= 128 else max(ELEMENTS * 4 // beside, 16)
     if alone:
@@ -295,7 +296,7 @@ def _elements(shape: tuple, blocks: Mapping[str, int]) -> int:
 
 
 def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target: Target) -> Width:
-    results = {e: None for e in values(problem.ir) if isinstance(e, Apply) and e.op == "dot"}
+    results = dict.fromkeys(products(problem.ir))
     sizes = [_elements(r.type.shape, blocks) for r in results]
     largest = max(sizes) if found.fused else sum(sizes)
     # warps that multiply by themselves hold three times the operands of products of float32
@@ -347,7 +348,7 @@ def _deep(problem: Problem, found: Roles, target: Target, blocks: Mapping[str, i
 
 
 def _plain(problem: Problem, blocks: Mapping[str, int]) -> Width:
-    largest = max((_elements(v.type.shape, blocks) for v in values(problem.ir)), default=1)
+    largest = max((_elements(v.type.shape, blocks) for v in every_expr(problem.ir.body)), default=1)
     tile = group_tile(problem)
     if tile is not None:
         return Width(tile.warps(largest), tile.stages, "ieee", False, interiors=False)

@@ -24,10 +24,8 @@ from tilelang.ir import (
     Load,
     Span,
     Var,
+    every_expr,
     read_by,
-    statement_exprs,
-    statements,
-    walk,
 )
 from tilelang.language.dtypes import itemsize
 
@@ -139,8 +137,8 @@ def _aligned(kernel: Prepared, entry: Index, size: int) -> bool:
 
 def operands(kernel: Prepared) -> frozenset[Load]:
     """Tiles that products are computed from: what is worth a copy into shared memory."""
-    every = (e for s in statements(kernel.ir.body) for x in statement_exprs(s) for e in walk(x))
-    products = [e for e in every if isinstance(e, Apply) and e.op == "multiply"]
+    every = (e for e in every_expr(kernel.ir.body) if isinstance(e, Apply))
+    products = [e for e in every if e.op == "multiply"]
     return frozenset(
         load
         for product in products

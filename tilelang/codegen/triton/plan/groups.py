@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilelang.ir import Along, At
+from tilelang.ir import Along, At, every_expr
 from tilelang.schedule.problem import Problem
 
-from .roles import minor, products, values
+from .roles import minor, products
 from .shapes import rows_of
 
 # Read once: one warp keeps whole columns, so that no sum crosses warps, and what the next tiles
@@ -89,5 +89,5 @@ def _odd(problem: Problem, ragged: frozenset[str]) -> bool:
 
 def _columns(problem: Problem, ragged: frozenset[str]) -> bool:
     """Whether tiles of rows are tiles of columns too."""
-    shapes = (v.type.shape for v in values(problem.ir))
+    shapes = (v.type.shape for v in every_expr(problem.ir.body))
     return any(isinstance(d, str) and d not in ragged for s in shapes if ragged & {*s} for d in s)

@@ -19,7 +19,7 @@ from functools import cached_property, reduce
 
 from tilelang.ir import Apply, Const, Expr, Var, integers, map_children, read_by, walk
 from tilelang.ir.integers import INT
-from tilelang.ir.names import fresh
+from tilelang.ir.names import take
 from tilelang.ir.traversal import inlined
 from tilelang.language.op import SAME
 
@@ -87,8 +87,7 @@ def _halves(loop: For, tile: LoopTile, trips: Expr, by: int, taken: set[str]) ->
         return [loop]  # the compiler puts loops of one tile side by side, each with its own memory
     whole, made = integers.add(loop.begin, integers.mul(trips, by)), list[Step]()
     if not isinstance(whole, Const | Var):
-        name = fresh(f"{loop.name.removesuffix('_start')}_whole", taken)
-        taken.add(name)
+        name = take(f"{loop.name.removesuffix('_start')}_whole", taken)
         made, whole = [Let(name, whole, loop.loc)], Var(name, INT)
     says = (*loop.says, "whole tiles, of which no lane is masked")
     interior = _without_aliases(tile.interior(replace(loop, end=whole, says=says)))

@@ -15,14 +15,13 @@ from tilelang.ir import (
     Expr,
     Load,
     Loop,
-    Store,
     Var,
+    every_loop,
     exprs_of,
     integers,
     read_by,
     walk,
 )
-from tilelang.ir import statements as every_statement
 from tilelang.ir.integers import INT
 from tilelang.ir.traversal import inlined
 from tilelang.schedule.config import Config
@@ -105,7 +104,7 @@ def plan_launch(
     if width.interiors:
         steps = with_interiors(own, steps, shared.taken)
     steps = _waiting(steps, {_index(s) for s in apart}, _ordered(kernel, steps), width.flat)
-    multiplied = any(multiplies(s) for s in every_statement((loop,)) if isinstance(s, Loop))
+    multiplied = any(map(multiplies, every_loop((loop,))))
     unfit: tuple[str, ...] = ()
     if config.warp_specialize:
         steps, unfit = specialized(own, steps)
@@ -136,12 +135,11 @@ def _shared(
     boxed: frozenset[Load],
 ) -> Shared:  # fmt: skip
     """What all bodies of a launch have in common."""
-    inside = list(every_statement(loops))
-    stored = {kernel.ir.root(s.tensor) for s in inside if isinstance(s, Store)}
+    stored = frozenset(kernel.ir.stored(loops))
     uses = Counter(read_by(exprs_of(loops, kernel.ir.axes)))
-    carries = (c for s in inside if isinstance(s, Loop) for c in s.carries)
+    carries = (c for loop in every_loop(loops) for c in loop.carries)
     inits = frozenset(c.init.name for c in carries if isinstance(c.init, Var))
-    return Shared(kernel, set(taken), frozenset(stored), uses, inits, before, boxed)
+    return Shared(kernel, set(taken), stored, uses, inits, before, boxed)
 
 
 def _waiting(
@@ -157,7 +155,7 @@ def _waiting(
 
 
 def _axes(loop: Loop) -> tuple[str, ...]:
-    return tuple(s.axis for s in every_statement((loop,)) if isinstance(s, Loop))
+    return tuple(one.axis for one in every_loop((loop,)))
 
 
 def _axis(kernel: Prepared, nest: Nest, name: str) -> AxisPlan:

@@ -10,22 +10,12 @@ Blocks are values of two tile axes; a condition takes no registers of its own.
 
 from __future__ import annotations
 
-from tilelang.ir import (
-    Assign,
-    Expr,
-    KernelIR,
-    Loop,
-    Stmt,
-    read_by,
-    statement_exprs,
-    statements,
-)
+from tilelang.ir import Assign, Expr, KernelIR, Stmt, every_loop, read_by, statement_exprs
 
 
 def most_alive(kernel: KernelIR) -> int:
     """Of the loop that has most."""
-    loops = (s for s in statements(kernel.body) if isinstance(s, Loop))
-    return max((_alive(loop.body) for loop in loops), default=0)
+    return max((_alive(loop.body) for loop in every_loop(kernel.body)), default=0)
 
 
 def _alive(body: tuple[Stmt, ...]) -> int:

@@ -38,6 +38,8 @@ from tilelang.ir import (
     TileIndex,
     TileScalar,
     Var,
+    every_expr,
+    every_loop,
     reached,
     statement_exprs,
     statements,
@@ -102,14 +104,14 @@ def launch_bytes(
 ) -> int:
     """Bytes of one launch: of its largest loop, or of a result on its way to memory."""
     made, taken = definitions(ir.body), programs(ir, facts, loop)
-    loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
+    loops = list(every_loop((loop,)))
     once = {s.axis for s in loops if _is_once(ir, s.axis, blocks)}
     slow = uncopied(ir)
     found = {
         s.axis: _Loop(s, blocks, pipe, made, s.axis not in {*taken, *once}, slow) for s in loops
     }
     if not products(ir):
-        stored = {ir.root(s.tensor) for s in statements((loop,)) if isinstance(s, Store)}
+        stored = ir.stored((loop,))
         ahead = (one.copied() for one in found.values() if copies_ahead(ir, one.loop, stored))
         return max(ahead, default=0) + reduction_bytes(loop, blocks, pipe.warps, made)
 
@@ -147,8 +149,7 @@ def copies_ahead(ir: KernelIR, loop: Loop, stored: Collection[str]) -> bool:
 
 def _dots_in(loop: Loop) -> Iterator[Apply]:
     """Every product of a loop and of the loops inside."""
-    exprs = (e for s in statements((loop,)) for x in statement_exprs(s) for e in walk(x))
-    return (e for e in exprs if isinstance(e, Apply) and e.op == "dot")
+    return (e for e in every_expr((loop,)) if isinstance(e, Apply) and e.op == "dot")
 
 
 def own_exprs(loop: Loop) -> Iterator[Expr]:

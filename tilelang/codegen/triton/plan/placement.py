@@ -21,11 +21,10 @@ from tilelang.ir import (
     Load,
     Loop,
     Stmt,
-    Store,
     TileScalar,
     Var,
-    statement_exprs,
-    statements,
+    every_expr,
+    every_store,
     walk,
 )
 from tilelang.ir.traversal import inlined
@@ -103,16 +102,9 @@ def runs_in_any_order(facts: Facts, loop: Loop) -> bool:
         return False
     if facts.axis(loop.axis).kind == "parallel":
         return True
-    stores = [s for s in statements(loop.body) if isinstance(s, Store)]
-    updated = {s.tensor for s in stores}
-    reads = (
-        e.tensor
-        for s in statements(loop.body)
-        for x in statement_exprs(s)
-        for e in walk(x)
-        if isinstance(e, Load)
-    )
-    return all(s.combine for s in stores) and updated.isdisjoint(reads)
+    stores = list(every_store(loop.body))
+    reads = {e.tensor for e in every_expr(loop.body) if isinstance(e, Load)}
+    return all(s.combine for s in stores) and reads.isdisjoint(s.tensor for s in stores)
 
 
 def _is_small(kernel: Prepared, axes: tuple[str, ...]) -> bool:

@@ -20,10 +20,8 @@ from tilelang.ir import (
     GridIndex,
     KernelIR,
     TileScalar,
+    every_expr,
     integers,
-    statement_exprs,
-    statements,
-    walk,
 )
 from tilelang.ir.intervals import ANYTHING, Interval, interval
 from tilelang.ir.traversal import definitions, inlined
@@ -49,7 +47,7 @@ class Prepared:
 
         With the lanes that they have at least.
         """
-        every = (e for s in statements(self.ir.body) for x in statement_exprs(s) for e in walk(x))
+        every = every_expr(self.ir.body)
         found: dict[Dim, int] = {}
         for e in (e for e in every if isinstance(e, Apply) and e.op in ("dot", "multiply")):
             dim = e.args[0].type.shape[-1 if e.op == "multiply" else e.attr("contract")[0]]
@@ -59,8 +57,8 @@ class Prepared:
     @cached_property
     def reduced(self) -> frozenset[Dim]:
         """Dimensions that an operation has and its result has not: sums, products, extremes."""
-        every = (e for s in statements(self.ir.body) for x in statement_exprs(s) for e in walk(x))
-        shapes = ((e.args, e.type.shape) for e in every if isinstance(e, Apply))
+        every = (e for e in every_expr(self.ir.body) if isinstance(e, Apply))
+        shapes = ((e.args, e.type.shape) for e in every)
         return frozenset(
             d for args, kept in shapes for a in args for d in a.type.shape if d not in kept
         )

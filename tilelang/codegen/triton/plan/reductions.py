@@ -17,7 +17,7 @@ from math import prod
 
 from tilelang.codegen.triton.passes.moved_lanes import taken_from
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
-from tilelang.ir import Apply, Dim, Expr, Load, Loop, reached, statement_exprs, statements, walk
+from tilelang.ir import Apply, Dim, Expr, Load, Loop, every_expr, reached
 from tilelang.language.dtypes import itemsize
 from tilelang.language.op import OPS
 
@@ -30,7 +30,7 @@ def reduction_bytes(
     loop: Loop, blocks: Mapping[str, int], warps: int, made: Mapping[str, Expr]
 ) -> int:
     """The most that one of the reductions of a launch needs."""
-    exprs = [e for s in statements((loop,)) for x in statement_exprs(s) for e in walk(x)]
+    exprs = list(every_expr((loop,)))
     found = {e: None for e in exprs if isinstance(e, Apply) and OPS[e.op].kind == "reduce"}
     summed = max((_bytes(e, blocks, warps, made) for e in found), default=0)
     return max(summed, moved_bytes(exprs, blocks))

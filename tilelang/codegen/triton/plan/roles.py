@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
-from tilelang.ir import (
-    Along,
-    Apply,
-    Dim,
-    Expr,
-    Gather,
-    KernelIR,
-    Load,
-    Store,
-    statement_exprs,
-    statements,
-    walk,
-)
+from tilelang.ir import Along, Apply, Dim, Gather, KernelIR, Load, every_expr, every_store
 from tilelang.language.dtypes import itemsize
 
 
@@ -40,14 +28,9 @@ class Roles:
         return self.fused and self.count >= 4
 
 
-def values(ir: KernelIR) -> Iterator[Expr]:
-    """Every expression of the kernel."""
-    return (e for s in statements(ir.body) for x in statement_exprs(s) for e in walk(x))
-
-
 def products(ir: KernelIR) -> list[Apply]:
     """Every product of the kernel."""
-    return [e for e in values(ir) if isinstance(e, Apply) and e.op == "dot"]
+    return [e for e in every_expr(ir.body) if isinstance(e, Apply) and e.op == "dot"]
 
 
 def summed(dot: Apply) -> Dim:
@@ -84,8 +67,8 @@ def roles(ir: KernelIR) -> Roles:
 
 def minor(ir: KernelIR, axis: str) -> int:
     """How far from the last dimension an axis indexes arrays: 0 is contiguous."""
-    indices = [e.index for e in values(ir) if isinstance(e, Load)]
-    indices += [s.index for s in statements(ir.body) if isinstance(s, Store)]
+    indices = [e.index for e in every_expr(ir.body) if isinstance(e, Load)]
+    indices += [s.index for s in every_store(ir.body)]
     ranked = [i for i in indices if len(i) > 1] or indices
     places = [
         len(index) - 1 - d
@@ -99,6 +82,6 @@ def minor(ir: KernelIR, axis: str) -> int:
 
 def scattered(ir: KernelIR) -> frozenset[str]:
     """Axes whose tiles say where rows are stored, of which the last one for a place stays."""
-    stores = (s for s in statements(ir.body) if isinstance(s, Store) and s.combine is None)
+    stores = (s for s in every_store(ir.body) if s.combine is None)
     picks = (i.expr.type.shape for s in stores for i in s.index if isinstance(i, Gather))
     return frozenset(d for shape in picks for d in shape if isinstance(d, str))

@@ -31,7 +31,7 @@ from tilelang.ir import (
     map_children,
 )
 from tilelang.ir.lanes import arange
-from tilelang.ir.names import fresh
+from tilelang.ir.names import take
 from tilelang.language.dtypes import is_float
 from tilelang.language.evaluate import evaluate
 from tilelang.language.op import OPS
@@ -83,9 +83,7 @@ class Shared:
     tops: list[Step] = field(default_factory=list)
 
     def fresh(self, wish: str) -> str:
-        name = fresh(wish.replace(".", ""), self.taken)
-        self.taken.add(name)
-        return name
+        return take(wish.replace(".", ""), self.taken)
 
 
 @dataclass

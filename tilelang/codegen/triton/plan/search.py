@@ -220,8 +220,7 @@ def _masked(problem: Problem, blocks: dict[str, int]) -> Prepared:
     moved = moved_lanes(padded)
     kernel = Prepared(moved, problem.facts, blocks, padded.dims)
     _, body = fill_pads((), moved.body, kernel.partial, masked_reads)
-    bounds = [b for a in moved.axes for b in (a.begin, a.end)]
-    body = drop_unused(map_body(body, _without_implied), bounds)
+    body = drop_unused(map_body(body, _without_implied), moved.axes)
     ir = replace(moved, body=tuple(s for s in body if isinstance(s, Loop)))
     ir = matrix_products(explicit_casts(ir), kernel.width)
     return replace(kernel, ir=ir)

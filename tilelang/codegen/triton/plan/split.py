@@ -15,6 +15,7 @@ from tilelang.ir import (
     Loop,
     Store,
     TileScalar,
+    every_expr,
     statement_exprs,
     statements,
     walk,
@@ -108,8 +109,7 @@ def _ops(loop: Loop, known: Definitions) -> list[str | None]:
 
 def _free(ir: KernelIR, facts: Facts, top: Loop, loop: Loop) -> frozenset[str]:
     """Axes of the result of which nobody sees where one tile ends and the next begins."""
-    exprs = (e for s in statements((top,)) for x in statement_exprs(s) for e in walk(x))
-    seen = {e.axis for e in exprs if isinstance(e, TileScalar)}
+    seen = {e.axis for e in every_expr((top,)) if isinstance(e, TileScalar)}
     seen |= {axis for store in facts.stores for axis in store.varies}
     seen |= {a.name for a in ir.axes if a.fixed is not None}
     dims = {d for c in loop.carries for d in c.init.type.shape if isinstance(d, str)}

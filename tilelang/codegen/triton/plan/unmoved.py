@@ -15,7 +15,8 @@ from tilelang.ir import (
     TileScalar,
     Var,
     children,
-    statement_exprs,
+    every_expr,
+    every_loop,
     statements,
     walk,
 )
@@ -24,12 +25,8 @@ from tilelang.ir import (
 def unmoved(loop: Loop) -> tuple[Load, ...]:
     """The tiles, in their order, whose elements are known before the loop."""
     axes, names = _bound(loop)
-    found: dict[Load, None] = {}
-    for stmt in statements(loop.body):
-        for load in (e for x in statement_exprs(stmt) for e in walk(x) if isinstance(e, Load)):
-            if load.type.shape and not _moves(load, axes, names):
-                found[load] = None
-    return tuple(found)
+    tiles = (e for e in every_expr(loop.body) if isinstance(e, Load) and e.type.shape)
+    return tuple(dict.fromkeys(e for e in tiles if not _moves(e, axes, names)))
 
 
 def depends(value: Expr, loop: Loop) -> bool:
@@ -40,7 +37,7 @@ def depends(value: Expr, loop: Loop) -> bool:
 
 def _bound(loop: Loop) -> tuple[set[str], set[str]]:
     """Axes of a loop and of those inside, and the names that they give to values."""
-    loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
+    loops = list(every_loop((loop,)))
     names = {s.name for s in statements((loop,)) if isinstance(s, Assign)}
     names |= {n for s in loops for c in s.carries for n in (c.name, c.out)}
     return {s.axis for s in loops}, names
