@@ -8,6 +8,7 @@ not set; removing it is harmless.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import hashlib
 import importlib.metadata
@@ -104,6 +105,14 @@ class CachedWorker:
             self.close()
             self._worker = self._compiler.start()
         return self._worker
+
+
+@functools.cache
+def shared(compiler: Compiler) -> CachedWorker:
+    """The one of this process, for all tests: each new one takes seconds to start."""
+    worker = CachedWorker(compiler=compiler)
+    atexit.register(worker.close)
+    return worker
 
 
 def _write(path: Path, text: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests import compile_matrix, vmem
 from tests.aot.written import needs_libtpu
-from tests.compile_cache import CachedWorker
+from tests.compile_cache import TPU, shared
 from tests.compile_matrix import GENERATIONS, Cell, Row, page, shown
 from tests.subjects import HAS_TORCH, SUBJECTS
 from tests.vmem import LEAST, needed
@@ -48,20 +48,15 @@ def test_the_totals_of_the_page():
     assert failed == 0 and "all of them compile" in " ".join(text.split())
 
 
-@pytest.fixture(scope="module")
-def worker():
-    with CachedWorker() as started:
-        yield started
-
-
 @needs_libtpu
 @pytest.mark.slow
 @pytest.mark.parametrize("subject", SHARE, ids=str)
-def test_a_share_of_the_page(subject, worker):
+def test_a_share_of_the_page(subject):
     """The first and the last case compile, and what they need is hardly more than the plan's sum.
 
     Sums are fitted to the compiler of the page; others may need what is asked for on top.
     """
+    worker = shared(TPU)
     fitted = f"libtpu {version('libtpu')}" in PAGE.read_text(encoding="utf-8")
     for case in (subject.cases[0], subject.cases[-1]):
         for generation in GENERATIONS:
@@ -89,11 +84,11 @@ def test_arrays_that_xla_keeps_are_not_the_kernels():
 @needs_libtpu
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "case"), [("softmax", 3), ("moe", 4)])
-def test_memory_of_kernels_whose_arrays_xla_keeps(name, case, worker):
+def test_memory_of_kernels_whose_arrays_xla_keeps(name, case):
     subject = next(s for s in SUBJECTS if s.name == name)
     lowered = subject.kernel.lower(*subject.cases[case], target="tpu:v6e")
     predicted = max(launch.memory.vmem for launch in lowered.plan.launches)
-    assert needed(lowered, worker) <= predicted
+    assert needed(lowered, shared(TPU)) <= predicted
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.compile_cache import CUDA, CachedWorker
+from tests.compile_cache import CUDA, shared
 from tests.frameworks import needs_examples_in_torch
 from tests.gpu import kernels, legality, matrix
 from tests.gpu.compiler import case
@@ -60,8 +60,7 @@ def test_the_estimate_of_shared_memory_agrees_with_the_compiler(sample):
     name, dtype, arch, config = sample
     found = subject(name)
     lowered = found.kernel.lower(*case(found, dtype), config=config, target=f"cuda:sm{arch}")
-    with CachedWorker(compiler=CUDA) as worker:
-        made = compile_lowered(lowered, worker=worker)
+    made = compile_lowered(lowered, worker=shared(CUDA))
     for launch, program in zip(lowered.plan.launches, made.programs, strict=True):
         if launch.shared:
             assert launch.shared == pytest.approx(program.shared, rel=0.05)
@@ -76,8 +75,7 @@ def test_programs_of_one_item_keep_no_operands_of_another(arch):
     """sm_89 had no memory for those, and did not compile the default."""
     target = f"cuda:sm{arch}"
     lowered = kernels.whole_gates.lower(*GATES, tile.spec((9,), "int32"), target=target)
-    with CachedWorker(compiler=CUDA) as worker:
-        (program,) = compile_lowered(lowered, worker=worker).programs
+    (program,) = compile_lowered(lowered, worker=shared(CUDA)).programs
     (launch,) = lowered.plan.launches
     assert program.shared <= launch.shared
 
@@ -238,8 +236,7 @@ def test_what_is_not_copied_ahead_has_one_buffer(name, arch, shapes, needed):
 )
 def test_addresses_of_odd_rows_spill_nothing(sample):
     name, arch, shapes, needed = sample
-    with CachedWorker(compiler=CUDA) as worker:
-        made = compile_lowered(unaligned(name, arch, shapes), worker=worker)
+    made = compile_lowered(unaligned(name, arch, shapes), worker=shared(CUDA))
     assert [(p.stack, p.shared) for p in made.programs] == [(0, needed)]
 
 

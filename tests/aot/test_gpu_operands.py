@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 
 import tilelang as tile
-from tests.compile_cache import CUDA, CachedWorker
+from tests.compile_cache import CUDA, shared
 from tests.gpu import kernels
 from tests.tiers import HALF, share
 from tilelang.aot import compile_lowered
@@ -89,8 +89,7 @@ def test_what_operands_need():
 )
 def test_defaults_of_other_shapes_compile_and_spill_nothing(sample):
     kernel, args, arch, needed = sample
-    with CachedWorker(compiler=CUDA) as worker:
-        made = compile_lowered(lowered(kernel, args, arch), worker=worker)
+    made = compile_lowered(lowered(kernel, args, arch), worker=shared(CUDA))
     assert [(p.stack, p.shared) for p in made.programs] == [(0, needed)]
 
 

@@ -12,7 +12,7 @@ import pytest
 import tilelang as tile
 from tests import legality
 from tests.aot.written import lowered, needs_libtpu
-from tests.compile_cache import CachedWorker
+from tests.compile_cache import TPU, shared
 from tests.legality import Draw, Verdict, draws, judge, judged, kind, lifted, report
 from tests.subjects import SUBJECTS
 from tests.vmem import granted, needed
@@ -51,12 +51,12 @@ def test_configs_that_are_planned_compile():
 
 @needs_libtpu
 def test_a_verdict_on_a_good_config_and_on_a_bad_one():
-    with CachedWorker() as worker:
-        assert judge(draw({"tm": 64}), worker) == Verdict(draw({"tm": 64}), True)
-        odd = judge(draw({"tm": 3}), worker)
-        assert (odd.accepted, odd.reason) == (False, "block is no multiple")
-        ragged = judge(draw(steps="table"), worker)
-        assert (ragged.accepted, ragged.reason, ragged.tried) == (False, "steps do not fit", False)
+    worker = shared(TPU)
+    assert judge(draw({"tm": 64}), worker) == Verdict(draw({"tm": 64}), True)
+    odd = judge(draw({"tm": 3}), worker)
+    assert (odd.accepted, odd.reason) == (False, "block is no multiple")
+    ragged = judge(draw(steps="table"), worker)
+    assert (ragged.accepted, ragged.reason, ragged.tried) == (False, "steps do not fit", False)
 
 
 def test_a_config_that_is_planned_and_does_not_compile_is_found(monkeypatch, capsys):
@@ -114,10 +114,9 @@ def test_limits_are_lifted():
 @pytest.mark.parametrize("rows", [512, 4096])
 def test_memory_that_a_kernel_needs(rows):
     """It compiles with that much, not with a little less, and the plan predicts no less."""
-    kernel = lowered(rows)
-    with CachedWorker() as worker:
-        need = needed(kernel, worker)
-        compile_lowered(granted(kernel, need), worker=worker)
-        with pytest.raises(tile.CompileError, match="vector memory"):
-            compile_lowered(granted(kernel, need * 9 // 10), worker=worker)
+    kernel, worker = lowered(rows), shared(TPU)
+    need = needed(kernel, worker)
+    compile_lowered(granted(kernel, need), worker=worker)
+    with pytest.raises(tile.CompileError, match="vector memory"):
+        compile_lowered(granted(kernel, need * 9 // 10), worker=worker)
     assert 64 * 1024 < need <= kernel.plan.launches[0].memory.vmem

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import importlib.util
 from dataclasses import replace
 from typing import Any
@@ -12,8 +10,8 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.compile_cache import CachedWorker
-from tilelang.aot import Compiled, compile_lowered
+from tests.compile_cache import CUDA, TPU, shared
+from tilelang.aot import Compiled, CudaCompiled, compile_lowered
 from tilelang.codegen.source import Source
 from tilelang.runtime.lowering import Lowered
 
@@ -57,17 +55,13 @@ def double(x):
     return y
 
 
-def compiled(kernel: tile.Kernel, *arguments: Any, **options: Any) -> Compiled:
-    """`kernel.compile`, in one process for all tests: each new one takes seconds to start."""
-    return compile_lowered(kernel.lower(*arguments, **options), worker=_worker())
-
-
-@functools.cache
-def _worker() -> Any:
-    """The compiler of this process; one that has died is started again."""
-    worker = CachedWorker()
-    atexit.register(worker.close)
-    return worker
+def compiled(
+    kernel: tile.Kernel, *arguments: Any, timeout: float = 120, **options: Any
+) -> Compiled | CudaCompiled:
+    """`kernel.compile`, in one process for all tests, which keeps what it answers."""
+    lowered = kernel.lower(*arguments, **options)
+    asked = CUDA if str(lowered.target).startswith("cuda:") else TPU
+    return compile_lowered(lowered, timeout=timeout, worker=shared(asked))
 
 
 def lowered(rows: int = 512, dtype: str = "float32", target: str = "tpu:v5e") -> Lowered:

@@ -16,7 +16,7 @@ from tests.bodies.campaign import GENERATIONS, SIZES, judged, main
 from tests.bodies.campaign import campaign as ran
 from tests.bodies.draw import DTYPES, MADE, PLACES, Body, Place, Value, drawn
 from tests.bodies.text import text
-from tests.compile_cache import CachedWorker
+from tests.compile_cache import TPU, shared
 from tilelang.codegen.pallas.passes import wide_operands
 from tilelang.codegen.pallas.plan.body import registers
 
@@ -124,12 +124,6 @@ KNOWN = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def worker():
-    with CachedWorker() as started:
-        yield started
-
-
 # Each with one generation, other ones for each body; all of them are asked before a release.
 SHARE = [(name, GENERATIONS[i % len(GENERATIONS)]) for i, name in enumerate(KNOWN)]
 REST = [pair for pair in itertools.product(KNOWN, GENERATIONS) if pair not in SHARE]
@@ -140,8 +134,10 @@ REST = [pair for pair in itertools.product(KNOWN, GENERATIONS) if pair not in SH
     ("name", "generation"),
     [*SHARE, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in REST)],
 )
-def test_what_was_refused_compiles_and_is_right(worker, name, generation) -> None:
-    found = judged(KNOWN[name], generation, SIZES[0], worker, values=(name, generation) in SHARE)
+def test_what_was_refused_compiles_and_is_right(name, generation) -> None:
+    found = judged(
+        KNOWN[name], generation, SIZES[0], shared(TPU), values=(name, generation) in SHARE
+    )
     assert (found.kind, found.detail) == ("ok", ""), found.source
 
 
@@ -212,14 +208,14 @@ def test_a_body_that_does_not_compile_is_found(monkeypatch, capsys) -> None:
     [("every number of a row with every head", "v5e"), ("bools of heads that meet", "v5p"),
      ("a choice of what meets the largest", "v6e")],
 )  # fmt: skip
-def test_planted_registers_are_left(monkeypatch, worker, name, generation) -> None:
+def test_planted_registers_are_left(monkeypatch, name, generation) -> None:
     monkeypatch.setattr(registers, "_laid_out", lambda expr, values: expr)
-    assert judged(KNOWN[name], generation, SIZES[0], worker).kind == "uncompiled"
+    assert judged(KNOWN[name], generation, SIZES[0], shared(TPU)).kind == "uncompiled"
 
 
 @needs_libtpu
-def test_a_wrong_value_is_found(monkeypatch, worker) -> None:
+def test_a_wrong_value_is_found(monkeypatch) -> None:
     """Of integers that are computed as floats, large sums do not wrap."""
     monkeypatch.setattr(wide_operands, "wide_of", lambda dtype: "float32")
-    found = judged(KNOWN["int8 blocks"], "v5e", SIZES[0], worker, values=True)
+    found = judged(KNOWN["int8 blocks"], "v5e", SIZES[0], shared(TPU), values=True)
     assert found.kind == "wrong" and found.detail.endswith("-128.0, not 0.0")

@@ -7,7 +7,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.aot.written import needs_libtpu
+from tests.aot.written import compiled, needs_libtpu
 
 X = np.random.default_rng(0).standard_normal((20, 4, 16)).astype(np.float32)
 SHOWN = X > 0.3
@@ -99,4 +99,4 @@ def test_bools_that_steps_hand_on():
 @pytest.mark.parametrize("kernel", [picked, permuted, seen], ids=["picked", "permuted", "seen"])
 def test_the_tpu_compiler_takes_them(kernel):
     arrays = (SHOWN, X) if kernel is picked else (X,)
-    kernel.compile(*arrays, target="tpu:v6e")
+    compiled(kernel, *arrays, target="tpu:v6e")

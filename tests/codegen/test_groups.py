@@ -14,6 +14,7 @@ from examples.jagged.jagged_mean import jagged_mean
 from examples.jagged.jagged_softmax import jagged_softmax
 from examples.jagged.jagged_sum import jagged_sum
 from examples.jagged.segment_reduction import segment_reduction
+from tests.aot.written import compiled
 from tests.runtime.test_cuda import needs_triton
 from tilelang.aot import CudaCompiled
 from tilelang.codegen.triton.plan import body, memory
@@ -84,7 +85,7 @@ def test_odd_rows_have_more_warps():
 @needs_triton
 def test_odd_rows_do_not_spill():
     def stack(config: tile.Config | None = None) -> int:
-        made = jagged_layer_norm.compile(*odd_rows(16), target="cuda:sm90", config=config)
+        made = compiled(jagged_layer_norm, *odd_rows(16), target="cuda:sm90", config=config)
         assert isinstance(made, CudaCompiled)
         return sum(program.stack for program in made.programs)
 

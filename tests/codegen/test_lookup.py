@@ -9,7 +9,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.aot.written import needs_libtpu
+from tests.aot.written import compiled, needs_libtpu
 from tests.tiers import share
 from tilelang.errors import ParseError, PlanError
 
@@ -118,4 +118,4 @@ def test_what_no_table_is():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_compiler_takes_it(target, dtype):
     q, bias = tile.spec((600, 128), dtype), tile.spec((2, 33), dtype)
-    assert biased.compile(q, bias, tile.spec((9,), "int32"), target=target)
+    assert compiled(biased, q, bias, tile.spec((9,), "int32"), target=target)

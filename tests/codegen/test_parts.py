@@ -6,6 +6,7 @@ v5p accepts.  No TPU is used.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import replace
 
@@ -18,10 +19,11 @@ from examples.jagged.jagged_to_padded import jagged_to_padded
 from examples.jagged.padded_to_jagged import padded_to_jagged
 from tests import checks, two_cores
 from tests.aot.written import needs_libtpu
-from tests.planted.trial import runnable
+from tests.compile_cache import TPU, shared
+from tests.planted.trial import named, runnable
 from tests.ragged import Layout, Space, every_stratum
 from tests.subjects import JAGGED, Subject
-from tilelang.aot import Worker, compile_lowered
+from tilelang.aot import compile_lowered
 from tilelang.codegen.pallas.plan.parts import Parts
 from tilelang.codegen.pallas.plan.steps.moves import Order
 from tilelang.codegen.pallas.plan.steps.parts import parts_of_table
@@ -65,12 +67,12 @@ def configs(subject: Subject) -> dict[str, tile.Config]:
     return found
 
 
-def lowered(subject: Subject, how: str, target: str | None = None) -> Lowered | None:
+@functools.cache
+def lowered(name: str, how: str) -> Lowered | None:
     """None where no table is shared."""
+    subject = named(name)
     try:
-        found = subject.kernel.lower(
-            *arguments_of(subject), config=configs(subject)[how], target=target
-        )
+        found = subject.kernel.lower(*arguments_of(subject), config=configs(subject)[how])
     except tile.PlanError:
         return None
     return found if two_cores.has_parts(found.source.text) else None
@@ -82,7 +84,7 @@ ALL = [
     )
     for s in JAGGED
     for how in configs(s)
-    if lowered(s, how) is not None
+    if lowered(s.name, how) is not None
 ]
 
 
@@ -95,7 +97,7 @@ def test_these_examples_share_their_tables():
 @pytest.mark.parametrize(("subject", "how"), ALL)
 def test_in_both_orders(subject, how):
     """On every layout, and with what other groups hold hidden behind NaN and Inf."""
-    found, arrays = lowered(subject, how), subject.arrays("float32", rows=72, groups=5)
+    found, arrays = lowered(subject.name, how), subject.arrays("float32", rows=72, groups=5)
     assert found is not None
     for text in (found.source.text, two_cores.other_order(found.source.text)):
         call = runnable(found, text)
@@ -104,7 +106,7 @@ def test_in_both_orders(subject, how):
 
 @pytest.mark.parametrize(("subject", "how"), ALL)
 def test_every_number_is_stored_by_one_core(subject, how):
-    found = lowered(subject, how)
+    found = lowered(subject.name, how)
     assert found is not None
     each = [runnable(found, two_cores.alone(found.source.text, core)) for core in (0, 1)]
     for layout in LAYOUTS:
@@ -254,31 +256,29 @@ def test_every_reason_is_said():
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_v5p_compiles_conversions(dtype):
     offsets = tile.spec((129,), "int32")
-    with Worker() as worker:
-        for blocks in ({"t": 128}, {"t": 256, "b": 4}):
-            config = tile.Config(blocks, loop_type="outer_pipeline")
-            for kernel, shape, size in (
-                (jagged_to_padded, (32768, 512), 1024),
-                (padded_to_jagged, (128, 1024, 512), 32768),
-            ):
-                found = kernel.lower(
-                    tile.spec(shape, dtype), offsets, size, config=config, target="tpu:v5p"
-                )
-                assert two_cores.has_parts(found.source.text)
-                compile_lowered(found, worker=worker)
+    for blocks in ({"t": 128}, {"t": 256, "b": 4}):
+        config = tile.Config(blocks, loop_type="outer_pipeline")
+        for kernel, shape, size in (
+            (jagged_to_padded, (32768, 512), 1024),
+            (padded_to_jagged, (128, 1024, 512), 32768),
+        ):
+            found = kernel.lower(
+                tile.spec(shape, dtype), offsets, size, config=config, target="tpu:v5p"
+            )
+            assert two_cores.has_parts(found.source.text)
+            compile_lowered(found, worker=shared(TPU))
 
 
 @needs_libtpu
 @pytest.mark.slow
 def test_v5p_compiles_every_example_that_shares_a_table():
-    with Worker() as worker:
-        for subject in JAGGED:
-            arguments = subject.cases[-2]
-            for within in {None, subject.within or None}:
-                config = tile.Config(**TABLE, cores=2, within=within)
-                try:
-                    found = subject.kernel.lower(*arguments, config=config, target="tpu:v5p")
-                except tile.PlanError:
-                    continue
-                if two_cores.has_parts(found.source.text):
-                    compile_lowered(found, worker=worker)
+    for subject in JAGGED:
+        arguments = subject.cases[-2]
+        for within in {None, subject.within or None}:
+            config = tile.Config(**TABLE, cores=2, within=within)
+            try:
+                found = subject.kernel.lower(*arguments, config=config, target="tpu:v5p")
+            except tile.PlanError:
+                continue
+            if two_cores.has_parts(found.source.text):
+                compile_lowered(found, worker=shared(TPU))

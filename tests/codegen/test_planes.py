@@ -15,7 +15,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.aot.written import needs_libtpu
+from tests.aot.written import compiled, needs_libtpu
 from tests.tiers import share
 from tilelang.aot import Compiled
 
@@ -142,5 +142,5 @@ def test_planes_are_rows_of_one_block():
 def test_the_tpu_compiler_takes_them(name, target):
     for dtype in ("float32", "bfloat16"):
         shapes = tile.spec((1000, 200), dtype), tile.spec((5,), "int32")
-        made = KERNELS[name].compile(*shapes, target=target)
+        made = compiled(KERNELS[name], *shapes, target=target)
         assert isinstance(made, Compiled) and made.memory.temporaries == 0

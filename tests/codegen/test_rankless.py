@@ -9,7 +9,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.aot.written import needs_libtpu
+from tests.aot.written import compiled, needs_libtpu
 from tests.subjects import HAS_TORCH
 from tilelang.errors import ParseError, RaggedValueError
 
@@ -139,5 +139,5 @@ def test_a_store_to_an_argument_without_dimensions_is_refused():
 def test_the_compiler_takes_them(target):
     s, n = tile.spec((), "float32"), tile.spec((), "int32")
     x = tile.spec((700, 200), "float32")
-    assert scaled.compile(x, s, n, target=target)
-    assert totals.compile(x, s, tile.spec((4,), "int32"), n, target=target)
+    assert compiled(scaled, x, s, n, target=target)
+    assert compiled(totals, x, s, tile.spec((4,), "int32"), n, target=target)

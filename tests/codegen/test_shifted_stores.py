@@ -17,7 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.aot.written import needs_libtpu
+from tests.aot.written import compiled, needs_libtpu
 from tests.codegen import shifted
 from tests.codegen.shifted import DENSE, EVERY, FORMS, RAGGED, STARTS, G, Shifted
 from tests.planted.bug import Bug
@@ -186,7 +186,7 @@ def test_in_the_strict_interpreter(name, form):
 def test_the_real_compiler_takes_them(name):
     store = NAMED[name]
     x, offsets = tile.spec(store.source, "float32"), tile.spec((G + 1,), "int32")
-    assert store.kernel(3).compile(x, offsets, target="tpu:v6e") is not None
+    assert compiled(store.kernel(3), x, offsets, target="tpu:v6e") is not None
 
 
 # ---------------------------------------------------------------- what is refused

@@ -9,7 +9,9 @@ from examples.dense.matmul import matmul
 from examples.dense.softmax import softmax
 from examples.jagged.grouped_gemm import grouped_gemm
 from examples.jagged.jagged_attention import jagged_attention
+from tests.aot.written import compiled
 from tests.runtime.test_cuda import needs_triton
+from tilelang.aot import CudaCompiled
 from tilelang.errors import PlanError
 
 X, W = tile.spec((1024, 512), "bfloat16"), tile.spec((512, 1024), "bfloat16")
@@ -107,8 +109,9 @@ def test_the_compiler_adds_warps(name):
         "jagged_attention": (jagged_attention, HEADS, {"tq": 128, "tk": 64}),
     }[name]
     config = tile.Config(blocks, warp_specialize=True)
-    programs = kernel.compile(*specs, target="cuda:sm100", config=config, timeout=300.0).programs
-    (program,) = (p for p in programs if p.instructions["UTMALDG"])
+    made = compiled(kernel, *specs, target="cuda:sm100", config=config, timeout=300.0)
+    assert isinstance(made, CudaCompiled)
+    (program,) = (p for p in made.programs if p.instructions["UTMALDG"])
     assert program.warps > 4
     if name != "jagged_attention":  # which takes 336 bytes
         assert program.stack == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import importlib.util
 import itertools
@@ -17,13 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 import tilelang as tile
+from tests.compile_cache import TPU, shared
 from tests.fuzzing.counted import cut, open_numbers
 from tests.fuzzing.inputs import Case, case, wild
 from tests.fuzzing.meaning import evaluate
 from tests.fuzzing.program import If, Load, Masked, Pick, Program, Store, Tensor, parts
 from tests.fuzzing.text import NUMBERS, source
 from tests.fuzzing.undefined import undefined
-from tilelang.aot import Worker, compile_lowered
+from tilelang.aot import compile_lowered
 from tilelang.errors import InternalError
 from tilelang.reference import GARBAGE
 
@@ -372,7 +372,7 @@ def try_compiler(program: Program, target: str) -> Outcome:
     with loaded(program) as kernel:
         try:
             lowered = kernel.lower(*_specs(program), target=target)
-            compile_lowered(lowered, worker=_worker())
+            compile_lowered(lowered, worker=shared(TPU))
         except Exception as error:  # as above
             return failure(error)
     return OK
@@ -380,14 +380,3 @@ def try_compiler(program: Program, target: str) -> Outcome:
 
 def _specs(program: Program) -> list[tile.TensorSpec]:
     return [tile.spec(t.shape, t.dtype) for t in program.arguments]
-
-
-_WORKERS: list[Worker] = []
-
-
-def _worker() -> Worker:
-    """The compiler of this process, started at its first use and again when it has died."""
-    if not _WORKERS or not _WORKERS[-1].alive:
-        _WORKERS.append(Worker())
-        atexit.register(_WORKERS[-1].close)
-    return _WORKERS[-1]

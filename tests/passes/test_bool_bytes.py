@@ -7,7 +7,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.aot.written import needs_libtpu
+from tests.aot.written import compiled, needs_libtpu
 from tests.ragged import Space, every_stratum
 from tilelang.codegen.pallas.passes.bool_bytes import bool_bytes
 from tilelang.ir.verify import verify
@@ -123,9 +123,9 @@ def test_tiles_are_bytes_and_single_numbers_stay() -> None:
 @pytest.mark.parametrize("target", ["tpu:v5e", pytest.param("tpu:v6e", marks=pytest.mark.slow)])
 def test_they_compile(target) -> None:
     x, keep, live = arguments()
-    kept.compile(x, keep, live, np.arange(GROUPS + 1), target=target)
-    as_vector.compile(x, np.arange(GROUPS + 1), target=target)
-    picked.compile(x, keep, np.arange(33, dtype=np.int32), target=target)
+    compiled(kept, x, keep, live, np.arange(GROUPS + 1), target=target)
+    compiled(as_vector, x, np.arange(GROUPS + 1), target=target)
+    compiled(picked, x, keep, np.arange(33, dtype=np.int32), target=target)
 
 
 @pytest.mark.parametrize("shape", [(ROWS, WIDTH), (ROWS,)])

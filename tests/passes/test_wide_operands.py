@@ -10,7 +10,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.aot.written import needs_libtpu
+from tests.aot.written import compiled, needs_libtpu
 from tests.derivatives import parsed
 from tests.passes.becomes import again, becomes, stays
 from tilelang.codegen.pallas.passes.wide_operands import wide_operands
@@ -215,4 +215,4 @@ def test_sums_of_narrow_integers_wrap(dtype, target) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_they_compile(name) -> None:
     kernel, array, _ = CASES[name]
-    kernel.compile(array, OFFSETS, target="tpu:v5e")
+    compiled(kernel, array, OFFSETS, target="tpu:v5e")

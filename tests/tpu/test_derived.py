@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.aot.written import needs_libtpu
-from tests.compile_cache import CachedWorker
+from tests.compile_cache import TPU, shared
 from tests.derived_matrix import GENERATIONS, cell, parts
 from tests.subjects import SUBJECTS
 from tests.tiers import share
@@ -19,8 +19,6 @@ from tests.tiers import share
 @pytest.mark.parametrize("subject", share(SUBJECTS, 12, 7, rest="thorough"))
 def test_every_part_compiles(subject) -> None:
     generation = GENERATIONS[SUBJECTS.index(subject) % len(GENERATIONS)]
-    with CachedWorker() as worker:
-        found = [
-            (n, cell(subject, part, f"tpu:{generation}", worker)) for n, part in parts(subject)
-        ]
+    target, worker = f"tpu:{generation}", shared(TPU)
+    found = [(n, cell(subject, part, target, worker)) for n, part in parts(subject)]
     assert found and not [(name, one.problem) for name, one in found if one.problem]
