@@ -139,7 +139,7 @@ golden: $(STAMP)  ## write expected sources and outputs in docs anew; review the
 calibrate: $(STAMP)  ## how far estimates are from compiled schedules, and constants that fit better
 	$(BIN)/python -m benchmarks.calibrate --fit
 
-performance: $(STAMP)  ## predicted times beside the experts' kernels and XLA, into docs/performance.md
+performance: $(STAMP)  ## predicted times beside the experts' kernels and XLA, those that the tree changed, into docs/performance.md
 	nice -n 19 $(BIN)/python -m benchmarks.performance
 
 defaults: $(STAMP)  ## default configs against 39 others by predicted time, hours of it, into docs/defaults.md

@@ -56,9 +56,9 @@ class Answer:
     error: str = ""
 
 
-def predicted(expert: Expert, chip: str, timeout: float) -> Answer:
-    """The time of a call, kept on disk; what the compiler refuses is kept too."""
-    question = {
+def question(expert: Expert, chip: str) -> dict[str, Any]:
+    """What a worker is asked about a call."""
+    return {
         "text": expert.text,
         "entry": "main",
         "operands": [[list(shape), dtype] for shape, dtype in expert.operands],
@@ -70,18 +70,25 @@ def predicted(expert: Expert, chip: str, timeout: float) -> Answer:
         ],
     }
 
-    def asked() -> dict[str, Any]:
-        with Compiler.started() as compiler:
-            return compiler.worker.ask({**question, "dump": compiler.dump}, timeout)
+
+def predicted(
+    expert: Expert, asked: dict[str, Any], timeout: float, compiler: Callable[[], Compiler]
+) -> Answer:
+    """The time of a call, of `question`, kept on disk; what the compiler refuses is kept too."""
+
+    def answered() -> dict[str, Any]:
+        using = compiler()
+        return using.worker.ask({**asked, "dump": using.dump}, timeout)
 
     try:
-        answer = remembered(question, asked, None, timeout)
+        answer = remembered(asked, answered, None, timeout)
     except Gone as ended:
-        return Answer(None, {}, f"the compiler ended: {ended}")
+        why = f"no answer in {timeout:.0f} s" if ended.code is None else f"it ended ({ended.code})"
+        return Answer(None, {}, f"the compiler gave none: {why}")
     if "error" in answer:
         return Answer(None, {}, answer["error"].splitlines()[0])
     moved = sum(prod(shape) * np.dtype(_numpy(dtype)).itemsize for shape, dtype in expert.operands)
-    run = runs_of(answer, CHIPS[chip], moved)[0]
+    run = runs_of(answer, CHIPS[asked["generation"]], moved)[0]
     notes: dict[str, int] = {"a loop of XLA": answer["loops"]} if answer["loops"] else {}
     for kernel in run.kernels:
         notes |= kernel.notes

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import tilelang as tile
-from benchmarks import defaults
+from benchmarks import defaults, experts, performance, timed
 from benchmarks.steered import values_of
+from benchmarks.timed import Row, Time
 from tests.subjects import SUBJECTS, Subject
+from tilelang.autotune import model
+from tilelang.autotune.model import KernelTime, Prediction, ProgramRun
+from tilelang.codegen.pallas.target import TARGETS
 
 EXAMPLES = pytest.mark.parametrize("subject", SUBJECTS, ids=str)
 
@@ -53,3 +59,70 @@ def test_rows_are_kept_and_the_last_of_a_case_counts() -> None:
     text = "".join(f"{one.to_json()}\n" for one in rows)
     assert defaults.read(text) == rows
     assert defaults.last(rows) == [rows[2], rows[1]]
+
+
+# ------------------------------------------------------------ performance
+
+PRODUCT = "matmul 1024x8192x8192"
+
+
+def test_the_page_of_performance_is_made_of_what_is_kept() -> None:
+    kept = timed.KEPT.read_text(encoding="utf-8")
+    rows = timed.read(kept)
+    assert timed.written(rows) == kept
+    _, _, told = performance.page(rows).partition("## All")
+    assert performance.PAGE.read_text(encoding="utf-8").partition("## All")[2] == told
+
+
+def test_a_time_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+
+    def ours(lowered: object, *_: object, **__: object) -> Prediction:
+        asked.append("ours")
+        kernel = KernelTime("k", True, 4e-6, 3e-6, 2e-6, {}, 0.5, 0, 0, 0, {})
+        run = ProgramRun((kernel,), 1e-6, 2e-6)
+        return Prediction(TARGETS["tpu:v5e"], tile.Config({"tm": 8}), (run,))
+
+    def theirs(expert: experts.Expert, *_: object) -> experts.Answer:
+        asked.append(expert.name)
+        return experts.Answer(None, {}, "too large")
+
+    monkeypatch.setattr(model, "predict", ours)
+    monkeypatch.setattr(experts, "predicted", theirs)
+    monkeypatch.setattr(timed.Asking, "compiler", lambda self: None)
+    asking = timed.Asking()
+    row = timed.timed(None, PRODUCT, "v5e", asking)
+    assert row is not None and asked == ["ours", "XLA"]
+    assert (row.ours.us, row.ours.compute, row.ours.fetched, row.ours.matrix) == (5, 3, 1, 0.4)
+    assert row.experts[0].refused == "too large" and row.ratio is None
+    assert timed.read(timed.written([row])) == [row]
+    assert timed.timed(row, PRODUCT, "v5e", asking) == row and asked == ["ours", "XLA"]
+    older = replace(row, ours=replace(row.ours, digest="of another tree"))
+    marked = timed.timed(older, PRODUCT, "v5e", None)
+    assert marked is not None and marked.ours.old and not marked.experts[0].old
+    assert asked == ["ours", "XLA"], "nothing is asked to mark what is older"
+    assert timed.timed(older, PRODUCT, "v5e", asking) == row and asked == ["ours", "XLA", "ours"]
+
+
+def test_the_page_of_performance_says_what_is_missed_and_by_how_much() -> None:
+    ours = Time("tm=8", "1", 110.0, 50.0, compute=100.0, traffic=40.0, matrix=0.75)
+    theirs = (Time("a", "2", 90.0, doubt=True), Time("b", "3", 100.0, fetched=20.0, old=True))
+    rows = [Row(PRODUCT, "v5p", ours, theirs), Row(PRODUCT, "v6e", replace(ours, us=95.0), theirs)]
+    text = performance.page(rows)
+    assert "2 of 6 times on this page\nhad to be asked again" in text
+    assert "1 of 2 targets are met. Against the best expert: 1.02 of its time in the " in text
+    assert "mean of 2 cases (target 0.75, missed by 36%), quicker in 1." in text
+    assert "| matmul | 0.95 | - | **1.10** (over 1.05) | - | 1.02 |" in text
+    assert f"Slower: {PRODUCT} (1.10)." in text
+    assert (
+        f"| {PRODUCT} | 110.0 | tm=8 | 100.0† | b | 1.10 | 50.0 | 2.20 | 1.05 | 1.05x of it |"
+        in text
+    )
+    assert (
+        f"* {PRODUCT}, by 4.8%: 100.0 of 110.0 us are work (matrix units 75% of the time), " in text
+    )
+    assert "10.0 waits for copies, whose bytes alone take 40.0; one core does all, " in text
+    assert (
+        f"* {PRODUCT}: 20% of the expert's time, 0% of ours; without them ours would take 1.38"
+        in text
+    )

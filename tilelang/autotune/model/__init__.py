@@ -7,7 +7,7 @@ dump that program, so it can be executed.
 
 from __future__ import annotations
 
-from .predict import Compiler, predict, remembered, steering
+from .predict import Compiler, digest, predict, question_of, remembered, steering
 from .prediction import KernelTime, Prediction, ProgramRun, runs_of
 
 __all__ = [
@@ -15,7 +15,9 @@ __all__ = [
     "KernelTime",
     "Prediction",
     "ProgramRun",
+    "digest",
     "predict",
+    "question_of",
     "remembered",
     "runs_of",
     "steering",

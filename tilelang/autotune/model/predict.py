@@ -58,26 +58,38 @@ def predict(
     dies, or needs more than `timeout` seconds; a `compiler` that was given has then ended.  Answers
     are kept in `folder`, the user's cache if left out.
     """
+    question = question_of(lowered, arrays, values)
+    target, tensors = lowered.target, lowered.ir.tensors
+    assert isinstance(target, Target)
+    require_compiler(target)
+    answer = remembered(
+        question, lambda: _answer(lowered, question, timeout, compiler), folder, timeout
+    )
+    moved_once = sum(prod(t.shape) * itemsize(t.dtype) for t in tensors if t.role != "view")
+    runs = runs_of(answer, CHIPS[question["generation"]], moved_once)
+    return Prediction(target, lowered.config, runs, answer["loops"])
+
+
+def question_of(lowered: Lowered, arrays: Arrays, values: Mapping[str, Any]) -> dict[str, Any]:
+    """All that the time of a kernel depends on, but for the versions of what answers."""
     target = lowered.target
     if not isinstance(target, Target) or target.name.removeprefix("tpu:") not in CHIPS:
         known = ", ".join(f"'tpu:{name}'" for name in CHIPS)
         raise CallError(
             f"times are predicted for TPUs, {target} is none", hint=f"use one of {known}"
         )
-    given = [_by_position(lowered, each) for each in sets(lowered, arrays, values)]
-    require_compiler(target)
     generation = target.name.removeprefix("tpu:")
-    question = request_of(lowered, generation) | {
-        "generation": generation,
-        "sets": given,
-    }
-    answer = remembered(
-        question, lambda: _answer(lowered, question, timeout, compiler), folder, timeout
-    )
-    chip, tensors = CHIPS[generation], lowered.ir.tensors
-    moved_once = sum(prod(t.shape) * itemsize(t.dtype) for t in tensors if t.role != "view")
-    runs = runs_of(answer, chip, moved_once)
-    return Prediction(target, lowered.config, runs, answer["loops"])
+    given = [_by_position(lowered, each) for each in sets(lowered, arrays, values)]
+    return request_of(lowered, generation) | {"generation": generation, "sets": given}
+
+
+def digest(question: Mapping[str, Any]) -> str:
+    """Of a question and the versions: the same as long as its answer is."""
+    return hashlib.sha256(_key(question).encode()).hexdigest()
+
+
+def _key(question: Mapping[str, Any]) -> str:
+    return json.dumps({"versions": _versions(), **question}, sort_keys=True)
 
 
 def remembered(
@@ -87,8 +99,7 @@ def remembered(
     timeout: float,
 ) -> dict[str, Any]:
     """A worker's answer, from disk if the same was asked before with the same versions."""
-    key = json.dumps({"versions": _versions(), **question}, sort_keys=True)
-    return store.kept(key, make, folder or store.folder(), timeout)
+    return store.kept(_key(question), make, folder or store.folder(), timeout)
 
 
 @dataclass(frozen=True)
