@@ -41,6 +41,9 @@ REQUIREMENTS := pyproject.toml constraints/dev.txt
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
 export JAX_PLATFORMS ?= cpu
 
+# A module is compiled once for all the processes that a target starts, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help install demo test thorough lint types layouts fuzz fuzz-kernels fuzz-interpreter planted legality bodies compile-matrix derived-matrix schedule golden calibrate defaults performance bench gpu gpu-matrix gpu-legality triton tuner-faults triton-fuzz triton-next triton-planted test-next citizens clean
 .DEFAULT_GOAL := help
 

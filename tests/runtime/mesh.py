@@ -38,6 +38,7 @@ from examples.jagged.jagged_mean import jagged_mean
 from examples.jagged.jagged_softmax import jagged_softmax
 from examples.jagged.jagged_sum import jagged_sum
 from examples.jagged.varlen_attention import varlen_attention
+from tests import xla
 
 try:  # spelled in torch
     from examples.dense.batched_matmul import batched_matmul
@@ -217,6 +218,8 @@ if __name__ == "__main__":
     topology = names.pop(0) if names and ":" in names[0] else ""
     kind = AxisType.Auto if names[:1] == ["auto"] else EXPLICIT
     names = names[1:] if kind == AxisType.Auto else names
+    if not topology:  # a TPU's compiler would obey, too
+        xla.compile_cheaply()
     ask = partial(partial(compiled_for_tpu, topology) if topology else outcome, kind=kind)
     for name in names or CASES:
         if CASES[name][0] is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tilelang.codegen.pallas.target import Target
 from tilelang.schedule.config import Config
@@ -58,7 +59,8 @@ def formed(problem: Problem, config: Config, target: Target) -> Form | Refusal:
 
 def _ready(problem: Problem, config: Config, target: Target) -> Form | Refusal:
     check_kernel(problem.ir, target, MODULE_NAMES)
-    *_, (_, kernel) = normalised(problem, target, config.gathers)
+    made = _after_passes(problem, target, config.gathers)
+    kernel = made.ir
     ahead = any(t.view is not None and t.view.how == "take" for t in kernel.tensors)
     if config.gathers == "ahead" and not ahead:
         return Refusal(
@@ -68,12 +70,19 @@ def _ready(problem: Problem, config: Config, target: Target) -> Form | Refusal:
             kernel.loc,
             "leave gathers out",
         )
-    found = _planned(Problem(kernel, problem.facts), config, target)
+    found = _planned(made, config, target)
     if not ahead or config.gathers is not None or isinstance(found, Form):
         return found
     if found.rule is not Rule.KERNEL:
         return formed(problem, replace(config, gathers="inside"), target)
     return found
+
+
+@lru_cache(8)  # of one kernel many forms are planned, and many configs
+def _after_passes(problem: Problem, target: Target, gathers: str | None) -> Problem:
+    """The kernel after all passes."""
+    *_, (_, kernel) = normalised(problem, target, gathers)
+    return Problem(kernel, problem.facts)
 
 
 def _planned(problem: Problem, config: Config, target: Target) -> Form | Refusal:

@@ -130,16 +130,14 @@ def _faster(problem: Problem, config: Config, alone: Plan) -> Plan:
 
     All are finished before they are compared: blocks that come sooner may be worth more to it.
     """
-    guess, _ = rank.judged(alone)
-    if guess is None:
-        return alone
-    soon = _sooner(problem, config, alone)
-    found = [] if soon is alone else [(_seconds(soon), soon)]
+    judged = _judged(alone)
+    guess, soon = judged.guess, _sooner(problem, config, judged)
+    found = [] if soon is judged else [(soon.guess.seconds, soon.plan)]
     for seconds, worth, one in _others(problem, config, alone, guess):
         if worth * seconds < guess.seconds:
             found.append((seconds, one))
     _, best = min(found, key=lambda o: o[0], default=(guess.seconds, alone))
-    return best if best is alone or best is soon else _told(problem, config, best, guess)
+    return best if best is alone or best is soon.plan else _told(problem, config, best, guess)
 
 
 def _others(
@@ -149,10 +147,13 @@ def _others(
     if config.loop_type is not None:
         return
     yield from ((took, 1.0, one) for took, one in _in_boxes(problem, config, alone))
-    yield from ((_seconds(one), ONCE_WORTH, one) for one in _in_one_step(problem, config, alone))
-    yield from ((_seconds(one), INSIDE_WORTH, one) for one in _few(problem, config, alone))
     worth = CHAINED_WORTH if rank.products(alone.launches) >= CHAINED else INSIDE_WORTH
-    yield from ((_seconds(one), worth, one) for one in _many(problem, config, alone, guess))
+    for least, finished in (
+        (ONCE_WORTH, _in_one_step(problem, config, alone)),
+        (INSIDE_WORTH, _few(problem, config, alone)),
+        (worth, _many(problem, config, alone, guess)),
+    ):
+        yield from ((one.guess.seconds, least, one.plan) for one in finished)
     if guess.seconds >= FORM_WORTH * guess.traffic:
         for worth, forms in ((INSIDE_WORTH, _inside), (FORM_WORTH, _with_groups)):
             yield from ((took, worth, one) for took, one in forms(problem, config, alone))
@@ -167,11 +168,23 @@ def _told(problem: Problem, config: Config, found: Plan, guess: Estimate) -> Pla
     return replace(found, why=(*found.why, f"  {what}: {guess.seconds * 1e6:.4g} us"))
 
 
-def _seconds(plan: Plan) -> float:
-    """What a plan for a TPU is estimated to take."""
+@dataclass(frozen=True)
+class _Judged:
+    """A plan for a TPU, and what it is estimated to take: that is a tenth of what planning is."""
+
+    plan: Plan
+    guess: Estimate
+
+
+def _judged(plan: Plan) -> _Judged:
     guess, _ = rank.judged(plan)
     assert guess is not None
-    return guess.seconds
+    return _Judged(plan, guess)
+
+
+def _seconds(plan: Plan) -> float:
+    """What a plan for a TPU is estimated to take."""
+    return _judged(plan).guess.seconds
 
 
 def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[float, Plan]]:
@@ -189,7 +202,7 @@ def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[flo
         blocks |= dict.fromkeys(loops, block)
         found = _with_room(problem, asked, alone, blocks, loops)
         if found is not None:
-            blocks, whole = dict(found.blocks), _sooner(problem, config, found)
+            blocks, whole = dict(found.blocks), _sooner(problem, config, _judged(found)).plan
             made.append((_seconds(at_once(whole)), whole))
     least = min((seconds for seconds, _ in made), default=0.0)
     rare = any(each.beside for _, whole in made for each in whole.launches)  # loops turn at all
@@ -197,7 +210,7 @@ def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[flo
     yield from [(least if inside.little(alone) else seconds, plan) for seconds, plan in close[:1]]
 
 
-def _in_one_step(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
+def _in_one_step(problem: Problem, config: Config, alone: Plan) -> Iterator[_Judged]:
     """The plan whose loops in a row run in the only step there is, with whole arrays.
 
     As steps each of them copies its rows again; here these come while the first loop turns.
@@ -207,11 +220,11 @@ def _in_one_step(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan
     if not inside.loops(alone):  # no blocks are that small
         return
     whole = _finished(problem, config, replace(config, loop_type="fori_loop"), alone.target)
-    if whole is not None and all(e.flow and e.flow.turns for e in whole.launches):
+    if whole is not None and all(e.flow and e.flow.turns for e in whole.plan.launches):
         yield whole
 
 
-def _few(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
+def _few(problem: Problem, config: Config, alone: Plan) -> Iterator[_Judged]:
     """The plans whose steps, which are few, run all iterations of some loops."""
     for blocks, loops in product(halved(alone), few_steps(alone)):
         asked = replace(config, blocks=named(alone.ir, blocks), within=loops)
@@ -220,7 +233,7 @@ def _few(problem: Problem, config: Config, alone: Plan) -> Iterator[Plan]:
             yield whole
 
 
-def _many(problem: Problem, config: Config, alone: Plan, guess: Estimate) -> Iterator[Plan]:
+def _many(problem: Problem, config: Config, alone: Plan, guess: Estimate) -> Iterator[_Judged]:
     """The plans whose many steps run all iterations of a loop, by blocks that become smaller.
 
     The first of them is the one that fits; the others follow as long as each is faster than before.
@@ -233,23 +246,22 @@ def _many(problem: Problem, config: Config, alone: Plan, guess: Estimate) -> Ite
     for blocks in smaller(alone):
         asked = replace(config, blocks=named(alone.ir, blocks), within=(loop,))
         whole = _finished(problem, config, asked, alone.target)
-        found = None if whole is None else rank.judged(whole)[0]
-        if whole is None or found is None or not rank.shorter(whole.launches, found.length):
+        if whole is None or not rank.shorter(whole.plan.launches, whole.guess.length):
             continue
-        if SMALLER_WORTH * found.seconds >= least:
+        if SMALLER_WORTH * whole.guess.seconds >= least:
             return
-        least = found.seconds
+        least = whole.guess.seconds
         yield whole
         if rank.products(alone.launches) >= CHAINED:  # they take long to plan
             return
 
 
-def _finished(problem: Problem, config: Config, asked: Config, target: Target) -> Plan | None:
+def _finished(problem: Problem, config: Config, asked: Config, target: Target) -> _Judged | None:
     """The plan that is asked for instead, as good as it can be made; None where that is refused."""
     whole = _whole(problem, asked, target)
     if isinstance(whole, Refusal) or not rank.fits(whole):
         return None
-    return _sooner(problem, config, whole)
+    return _sooner(problem, config, _judged(whole))
 
 
 def _with_room(
@@ -277,17 +289,18 @@ def _whole(problem: Problem, asked: Config, target: Target) -> Plan | Refusal:
     return found if isinstance(found, Refusal) else cut(found.problem, found.plan, asked.pieces)
 
 
-def _sooner(problem: Problem, config: Config, alone: Plan) -> Plan:
+def _sooner(problem: Problem, config: Config, judged: _Judged) -> _Judged:
     """The plan with more blocks in flight, if that is faster beyond doubt."""
-    guess, _ = rank.judged(alone)
-    asked = None if guess is None else sooner(alone, guess, config, config_of(alone))
+    alone, guess = judged.plan, judged.guess
+    asked = sooner(alone, guess, config, config_of(alone))
     whole = None if asked is None else _whole(problem, asked, alone.target)
-    if guess is None or not isinstance(whole, Plan) or not rank.fits(whole):
-        return alone
-    if worth_more(alone) * _seconds(whole) >= guess.seconds:
-        return alone
+    if not isinstance(whole, Plan) or not rank.fits(whole):
+        return judged
+    found = _judged(whole)
+    if worth_more(alone) * found.guess.seconds >= guess.seconds:
+        return judged
     told = f"  two blocks in flight: {guess.seconds * 1e6:.4g} us"
-    return replace(whole, why=(*alone.why, told))
+    return replace(found, plan=replace(whole, why=(*alone.why, told)))
 
 
 def _with_groups(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[float, Plan]]:
@@ -312,9 +325,10 @@ def _in_boxes(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[f
             groups = {axis.name: sizes[axis.name]}
             found = _of_groups(problem, replace(config, blocks=sizes), alone.target, groups)
             if isinstance(found, Plan):
-                told = f"blocks of rows that are moved together: {_seconds(found) * 1e6:.4g} us"
-                made.append(replace(found, config=config, why=(told,)))
-        yield from [(_seconds(made[0]), min(made, key=_seconds))] if made else []
+                seconds = _seconds(found)
+                told = f"blocks of rows that are moved together: {seconds * 1e6:.4g} us"
+                made.append((seconds, replace(found, config=config, why=(told,))))
+        yield from [(made[0][0], min(made, key=lambda o: o[0])[1])] if made else []
 
 
 def _in_turns(problem: Problem, config: Config, alone: Plan) -> Plan:

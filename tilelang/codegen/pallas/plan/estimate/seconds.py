@@ -348,15 +348,18 @@ def _piped(
     free = arrives[-1]
     ended = landed = before = 0.0
     each = zip(compute[begin].tolist(), coming[ahead:], written.tolist(), strict=True)
-    for step, (took, comes, goes) in enumerate(each):
-        begins = max(ended, before)
+    for step, (took, comes, goes) in enumerate(each):  # without max(): a tenth of all planning
+        begins = ended if ended > before else before
         if comes:
-            free = max(free, begins + chip.read) + comes
+            asked = begins + chip.read
+            free = (free if free > asked else asked) + comes
         arrives.append(free if comes else arrives[-1])
-        ended = max(begins, arrives[step]) + took
+        there = arrives[step]
+        ended = (begins if begins > there else there) + took
         if goes:
-            free, before = max(free, ended) + goes, landed if lands else 0.0
-            landed = max(ended + chip.write, landed) + goes
+            free, before = (free if free > ended else ended) + goes, landed if lands else 0.0
+            lands_alone = ended + chip.write
+            landed = (lands_alone if lands_alone > landed else landed) + goes
     first = float(least[begin].sum())
     return ended * (float(least.sum()) / first if first else 1)
 
