@@ -21,6 +21,7 @@ from benchmarks import experts
 from benchmarks.matches import MATCHES, Match
 from tilelang.autotune import model
 from tilelang.autotune.model import ProgramRun
+from tilelang.codegen.pallas.plan.types import Plan
 from tilelang.runtime.lowering import Lowered
 
 KEPT = Path(__file__).with_name("performance.json")
@@ -172,19 +173,16 @@ def _known(known: Time | None, digest: str, asking: Asking | None) -> Time | Non
 
 def _time(run: ProgramRun, name: str, digest: str, doubt: bool) -> Time:
     busy = sum(k.matrix * k.seconds for k in run.kernels)
+    compute, traffic = (sum(getattr(k, n) for k in run.kernels) for n in ("compute", "traffic"))
     return Time(
         name,
         digest,
-        *(round(s * 1e6, 1) for s in (run.seconds, run.limit)),
-        doubt,
-        *(
-            round(s * 1e6, 1)
-            for s in (
-                sum(k.compute for k in run.kernels),
-                sum(k.traffic for k in run.kernels),
-                run.fetched,
-            )
-        ),
+        us=round(run.seconds * 1e6, 1),
+        limit=round(run.limit * 1e6, 1),
+        doubt=doubt,
+        compute=round(compute * 1e6, 1),
+        traffic=round(traffic * 1e6, 1),
+        fetched=round(run.fetched * 1e6, 1),
         matrix=round(busy / run.seconds, 2),
     )
 
@@ -196,9 +194,10 @@ def _chosen(config: tile.Config) -> str:
 
 def _cores(lowered: Lowered) -> int:
     """That all launches use; XLA shares the grids of those that say nothing."""
-    launches = getattr(lowered.plan, "launches", ())
-    every = lowered.target.cores
-    return min((every if n.form == "grid" else n.cores for n in launches), default=1)
+    plan = lowered.plan
+    assert isinstance(plan, Plan)
+    every = plan.target.cores
+    return min((every if n.form == "grid" else n.cores for n in plan.launches), default=1)
 
 
 # ------------------------------------------------------------ on disk

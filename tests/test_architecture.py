@@ -185,7 +185,7 @@ BUDGET = {
     "runtime": 7_600,  # forked.py; offsets past a bucket; rules.py; FSDP; shared heads
     "aot": 1570,  # a worker that stays for JAX; tensor memory of sm_100; transfers beside kernels
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
-    "autotune": 2710,  # what waits for transfers of XLA; what cannot be tuned
+    "autotune": 2725,  # waits for transfers of XLA; what cannot be tuned; digests of questions
     "commands": 560,  # tune
     # of no package: api (configs, gradients, batches, torch), tuning, reference ...; the writer
     PACKAGE: 2730,  # subscripts; reads: what is a kernel; counts; api: refusals are values

@@ -137,12 +137,16 @@ def test_rows_of_a_piece_fill_registers() -> None:
 
 
 def test_pieces_by_default_where_rows_are_long() -> None:
-    def chosen(length: int, **blocks: int) -> list[str]:
+    def chosen(length: int, chip: str = "v6e", **blocks: int) -> list[str]:
         large = tile.spec((1, 2, length, 128), "bfloat16")
         kernel = tile.kernel(flash_attention.__wrapped__)
         config = tile.Config(blocks)
-        return loops(kernel.source(large, large, large, config=config, target="tpu:v6e"))
+        return loops(kernel.source(large, large, large, config=config, target=f"tpu:{chip}"))
 
     assert chosen(4096) == ["4"]  # 512 rows of 4096 scores
     assert chosen(4096, tq=1024, tk=1024) == ["4"]
     assert chosen(4096, tq=256, tk=512) == []
+    # units of 128 lanes have the same work with half of the numbers
+    assert chosen(4096, "v5e", tq=1024, tk=1024) == ["8"]
+    assert chosen(4096, "v5p", tq=512, tk=512) == ["2"]
+    assert chosen(4096, "v5p", tq=256, tk=256) == []

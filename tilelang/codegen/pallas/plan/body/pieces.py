@@ -27,7 +27,7 @@ from tilelang.codegen.pallas.plan.physical import All, Bind, PExpr, PStmt, Row, 
 from tilelang.codegen.pallas.plan.reads import sources, targets
 from tilelang.codegen.pallas.plan.types import Launch, Section
 from tilelang.codegen.pallas.target import Target
-from tilelang.ir import Apply, GridIndex, TileIndex, Type, Var, integers
+from tilelang.ir import Apply, Dim, GridIndex, TileIndex, Type, Var, integers
 from tilelang.ir.names import first_free
 from tilelang.language.op import OPS
 
@@ -35,8 +35,10 @@ from .by_phases import halves
 from .layouts import apply
 
 # Predicted for a v6e (attention, D = 128): pieces of 128 x 4096 scores take 0.78 of what 512 rows
-# take at once, 256 x 1024 0.98; 256 x 512 take 1.02, and 128 x 512 1.18.
-ROWS_LEAST, NUMBERS_LEAST = 128, 1 << 18
+# take at once, 256 x 1024 0.98; 256 x 512 take 1.02, and 128 x 512 1.18.  That is what units that
+# are 256 lanes wide multiply in some cycles; others do half of it: for a v5e pieces of 128 x 1024
+# take 0.93 of what 256 x 1024 do, 0.92 of 128 x 2048 and 0.88 of 128 x 4096.
+ROWS_LEAST, NUMBERS_LEAST = 128, 1 << 17
 
 WHY = "its rows do not meet; products of the next piece come before the rest of one"
 
@@ -55,7 +57,7 @@ def in_pieces(launch: Launch, rows: int | None, target: Target) -> Launch | None
     if rows is not None and not target.interpreted and rows % target.rows(1):
         return None
     tried = (
-        _cut(launch, section, axis, rows)
+        _cut(launch, section, axis, rows, target)
         for section in launch.sections
         for axis in _candidates(launch, section)
     )
@@ -71,9 +73,11 @@ def _candidates(launch: Launch, section: Section) -> Iterator[AxisPlan]:
             yield axis
 
 
-def _cut(launch: Launch, section: Section, axis: AxisPlan, rows: int | None) -> Launch | None:
+def _cut(
+    launch: Launch, section: Section, axis: AxisPlan, rows: int | None, target: Target
+) -> Launch | None:
     """The launch with a section in pieces of the rows of `axis`."""
-    size = _paying(launch, section, axis) if rows is None else rows
+    size = _paying(launch, section, axis, target) if rows is None else rows
     if not size or axis.size % size or axis.size <= size:
         return None
     piece = _piece(launch, axis, size)
@@ -95,15 +99,40 @@ def _cut(launch: Launch, section: Section, axis: AxisPlan, rows: int | None) -> 
     return replace(launch, axes=(*launch.axes, piece), sections=sections)
 
 
-def _paying(launch: Launch, section: Section, axis: AxisPlan) -> int:
+def _paying(launch: Launch, section: Section, axis: AxisPlan, target: Target) -> int:
     """Rows of a piece where they are work enough for the units to overlap; else 0."""
-    axes = {a.name: a for a in launch.axes}
-    types = (e.type for s in section.body for e in physical.parts_of(s) if _is_product(e))
-    wide = max((extents(t, axes)[-1] for t in types if t.shape[:1] == (axis.name,)), default=0)
+    _, wide = _columns(launch, section, axis)
     if not wide:
         return 0
-    size = max(ROWS_LEAST, NUMBERS_LEAST // (1 << (wide - 1).bit_length()))
-    return size if size * wide >= NUMBERS_LEAST and axis.size % size == 0 else 0
+    least = NUMBERS_LEAST << target.wide
+    size = max(ROWS_LEAST, least // (1 << (wide - 1).bit_length()))
+    return size if size * wide >= least and axis.size % size == 0 else 0
+
+
+def _columns(launch: Launch, section: Section, axis: AxisPlan) -> tuple[Dim, int]:
+    """The columns of the widest product that has the rows of `axis`, and how many there are."""
+    axes = {a.name: a for a in launch.axes}
+    types = (e.type for s in section.body for e in physical.parts_of(s) if _is_product(e))
+    wide = ((t.shape[-1], extents(t, axes)[-1]) for t in types if t.shape[:1] == (axis.name,))
+    return max(wide, key=lambda each: each[1], default=(0, 0))
+
+
+def with_fewer_columns(launch: Launch, target: Target) -> dict[str, int]:
+    """Blocks of half as many numbers, of which the least rows of a piece have no more than pay.
+
+    Nothing where they have no more already, or columns are no tiles, or steps run no pieces.  Nor
+    with units that are 256 lanes wide: 2048 keys take 1.03 of what 4096 do on v6e, 1.04 on 7x.
+    """
+    if target.wide:
+        return {}
+    most = NUMBERS_LEAST // ROWS_LEAST
+    for section in launch.sections if in_pieces(launch, None, target) is not None else ():
+        for axis in _candidates(launch, section):
+            name, wide = _columns(launch, section, axis)
+            if isinstance(name, str) and launch.axis(name).block is not None and wide > most:
+                rows = min(axis.size * wide // most // 2, axis.positions)
+                return {name: most, axis.name: rows}
+    return {}
 
 
 def _is_product(expr: PExpr) -> bool:
