@@ -164,6 +164,10 @@ MUTATIONS = (
         _parts("grouped_gemm"),
     ),
     Mutation(
+        "rows that only a mask leaves out are on no device", partition, "_ends",
+        lambda axis, factor, known: True, _obstacle("rows past those that are split"),
+    ),
+    Mutation(
         "what a loop carries is left on each device", partition, "_keeps_apart",
         lambda factor, known: True, test_partition.test_the_factors_of_a_grouped_product,
     ),

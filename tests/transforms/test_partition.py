@@ -250,6 +250,15 @@ def padded(x, offsets):
     return y
 
 
+def past_what_is_read(x, offsets):
+    """Rows past those of x are the mask's: no device would have them."""
+    y = hl.zeros([12], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g + 1] - offsets[g], max_extent=12):
+            y[offsets[g] + t.index] = hl.load(x, [t], mask=t.index < 8, other=7.0)
+    return y
+
+
 def in_threes_and_pairs(q, k, v):
     y = hl.zeros(q.shape, dtype=hl.float32)
     for h in hl.grid(q.shape[0]):
@@ -297,6 +306,13 @@ OBSTACLES = {
     ),
     "a divisor that may be 0": (
         undefined_mean, (((8,), F), ((3,), "int32")), {"t": "y is not the sum over t itself"},
+    ),
+    "rows past those that are split": (
+        past_what_is_read, (((8,), F), ((3,), "int32")), {
+            "g": "no dimension is indexed along them",
+            "t": "t may run past its 8 positions, where masks leave out what is read: no device "
+            "has those",
+        },
     ),
     "a bias": (
         biased, (((8, 4), F), ((4, 4), F), ((4,), F)), {"tk": "y is not the sum over tk itself"},

@@ -77,10 +77,12 @@ def build(source: Source, request: Mapping[str, Any]) -> Built:
         with traced_for(device.device_kind, device.num_cores):
             return function(source.load(), operands)
 
-    # where there is no operand, only the result can say which device is meant
-    placed: dict[str, Any] = {} if operands else {"out_shardings": sharding}
+    # the results say which device is meant, also where no operand does: one that nothing reads is
+    # dropped, and what it said with it
     start = time.perf_counter()
-    made = traced(lambda host, given: jax.jit(host, **placed).lower(*given).compile())
+    made = traced(
+        lambda host, given: jax.jit(host, out_shardings=sharding).lower(*given).compile()
+    )
     return Built(made, time.perf_counter() - start, traced)
 
 

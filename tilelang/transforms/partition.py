@@ -373,6 +373,12 @@ def _with_ranges(factor: Factor, ragged: set[str], known: _Kernel) -> Factor:
     """The factor with the tensors of offsets that are clipped; other bounds are, once computed."""
     found, values = set[str](), assigned(known.ir.body)
     for name in ragged:
+        if not _ends(name, factor, known):
+            raise _Obstacle(
+                f"{_user(known, name)} may run past its {factor.size} positions, "
+                "where masks leave out what is read: no device has those",
+                known.ir.axis(name).loc,
+            )
         for bound in (known.ir.axis(name).begin, known.ir.axis(name).end):
             for limit in limits(inlined(bound, values)):
                 if isinstance(limit, Load) and limit.mask is None:
@@ -384,6 +390,25 @@ def _with_ranges(factor: Factor, ragged: set[str], known: _Kernel) -> Factor:
         if tensor in stored or known.ir.tensor(tensor).role != "input":
             raise _Obstacle(f"{tensor} is stored to, too")
     return replace(factor, clipped=frozenset(found))
+
+
+def _ends(axis: str, factor: Factor, known: _Kernel) -> bool:
+    """Whether the range of an axis ends with the dimensions that are split.
+
+    What is read or stored without a mask ends it, and so does its longest extent.
+    """
+    ragged = known.ir.axis(axis)
+    loads = (p for e in _expressions(known.ir) for p in walk(e) if isinstance(p, Load))
+    stores = (s for s in statements(known.ir.body) if isinstance(s, Store))
+    ending = ((r.tensor, r.index) for r in (*loads, *stores) if r.mask is None)
+    if any(
+        (tensor, dim) in factor.dims and mover(entry) == axis
+        for tensor, index in ending
+        for dim, entry in enumerate(index)
+    ):
+        return True
+    most = ragged.max_extent
+    return _zero(ragged.begin) and most is not None and most <= factor.size
 
 
 # ---------------------------------------------------------------- sums
