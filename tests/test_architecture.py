@@ -148,7 +148,8 @@ BUDGET = {
     "ir": 1632,  # multiples; lengths; bodies rebuilt; positions, of blocks too; views; names
     "language": 4560,  # parts, split, chunk; facts of operations; a derivative for each
     # a constant that jit traces
-    "frontend": 4640,  # parts, also several; matches; authors' names; through.py; instead.py, advice as data
+    # parts, also several; matches; authors' names; through.py; advice as data
+    "frontend": 4640,
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     "analysis": 3715,  # how many tiles arrays have room for, behind an `if` too; stored once
     # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
@@ -181,7 +182,7 @@ BUDGET = {
     # what decorators, options and gradients of users are not; numbers of tiles as positions
     # arguments that share memory with what is stored to, on GPUs
     # objects and functions that nodes of Dynamo's graphs hold, guarded by identity
-    "runtime": 7_560,  # offsets past a bucket; rules.py; FSDP; XLA's rule of shared heads; carets
+    "runtime": 7_600,  # forked.py; offsets past a bucket; rules.py; FSDP; shared heads
     "aot": 1570,  # a worker that stays for JAX; tensor memory of sm_100; transfers beside kernels
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
     "autotune": 2710,  # what waits for transfers of XLA; what cannot be tuned

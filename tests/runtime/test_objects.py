@@ -112,6 +112,37 @@ def test_a_spawned_process():
         np.testing.assert_array_equal(pool.apply(double, (X,)), X * 2)
 
 
+FORKED = """
+import os, sys
+import numpy as np
+from tests.runtime.test_objects import X, double
+double(X)
+child = os.fork()
+if child == 0:
+    try:
+        double(X)
+    except Exception as error:
+        print(error)
+    sys.stdout.flush()
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_forked_process_is_told_instead_of_waiting_for_threads_of_its_parent():
+    """JAX's threads are not in a child: a DataLoader's worker stood still there, without a word."""
+    answer = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED],
+        capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    assert answer.stdout.splitlines() == [
+        "double is called in a process that was forked after JAX had begun: the threads that run "
+        "programs stayed in the parent",
+        "  hint: start workers with multiprocessing's \"spawn\" (DataLoader(..., "
+        "multiprocessing_context=\"spawn\")), or call kernels in the parent",
+    ]
+
+
 def test_methods():
     layer = Layer(3.0)
     np.testing.assert_array_equal(layer.scaled(X), X * 3)

@@ -18,6 +18,7 @@ from .buckets import ends, fitted
 from .cuda.custom_call import traced as traced_on_gpu
 from .cuda.record import CompiledFunction
 from .device import device_of, platform_of, refuse, refuse_compiled, refuse_foreign, target_of
+from .forked import where_threads_are
 from .jax_compat import mesh_of, sharded_axes
 from .jax_gradient import Resolve
 from .launch import Launch, TensorArgument, check_of, framework_of, launch
@@ -90,7 +91,7 @@ def prepare(
     if platform == "cpu" and framework != "jax":
         run = on_cpu(run)
     if framework != "jax" or (not traced and any(t.mutated for t in ir.tensors)):
-        run = at_once(run)
+        run = where_threads_are(ir.name, at_once(run))
     check = check_of(ir, facts, operands, chosen.checks, blocks)
     return launch(ir, operands, run, check, framework)
 

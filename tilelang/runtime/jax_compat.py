@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 import jax
-from jax._src import config, dispatch
+from jax._src import config, dispatch, xla_bridge
 from jax.core import ShapedArray
 from jax.sharding import (
     AbstractDevice,
@@ -178,6 +178,11 @@ def undisturbed() -> Iterator[None]:
 def default_platform() -> str:
     """The platform of JAX's default backend: "cpu", "tpu", "cuda"."""
     return lowered_name(jax.default_backend())
+
+
+def has_begun() -> bool:
+    """Whether JAX has started its backends, and threads with them."""
+    return xla_bridge.backends_are_initialized()
 
 
 def cpu_device() -> Any:
