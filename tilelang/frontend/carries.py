@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import Loc, ParseError, TypingError
-from ..ir import Carry, Const, Expr, Store, Tensor, Type, Var, statements
+from ..ir import Carry, Const, Expr, Tensor, Type, Var, every_store
 from ..language.build import full
 from ..language.dtypes import is_float
 from ..language.handles import TensorHandle
@@ -45,7 +45,7 @@ def fill_in(here: Here, users: Sequence[str]) -> None:
 
     What was stored to is a tensor for good, and one that is empty has no value to begin with.
     """
-    stored = {s.tensor for s in statements(tuple(here.into)) if isinstance(s, Store)}
+    stored = {s.tensor for s in every_store(tuple(here.into))}
     for user in users if not here.loops else ():
         match here.frame.names.get(user):
             case Bound(TensorHandle(Tensor(role="output", fill=fill) as made), loc):

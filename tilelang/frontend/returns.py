@@ -57,7 +57,7 @@ def _effective(body: tuple[ir.Stmt, ...]) -> Iterator[ir.Stmt]:
 
 def used_axes(draft: Draft, body: tuple[ir.Loop, ...]) -> tuple[ir.Axis, ...]:
     """The axes of the loops that are left, outermost first."""
-    kept = {s.axis for s in ir.statements(body) if isinstance(s, ir.Loop)}
+    kept = {loop.axis for loop in ir.every_loop(body)}
     return tuple(a for a in draft.axes.values() if a.name in kept)
 
 
@@ -65,23 +65,13 @@ def used_tensors(
     draft: Draft, body: tuple[ir.Loop, ...], returns: tuple[str, ...]
 ) -> tuple[ir.Tensor, ...]:
     """Parameters, and the outputs and views that are read, stored to or returned."""
-    wanted = {*returns}
-    for stmt in ir.statements(body):
-        if isinstance(stmt, ir.Store):
-            wanted.add(stmt.tensor)
-        loads = (e for x in _expressions(draft, stmt) for e in ir.walk(x))
-        wanted.update(e.tensor for e in loads if isinstance(e, ir.Load))
+    wanted = {*returns, *(s.tensor for s in ir.every_store(body))}
+    every = ir.every_expr(body, used_axes(draft, body))
+    wanted |= {e.tensor for e in every if isinstance(e, ir.Load)}
     for tensor in reversed(draft.tensors.values()):
         if tensor.view is not None and tensor.name in wanted:
             wanted.add(tensor.view.source)
     return tuple(t for t in draft.tensors.values() if t.role == "input" or t.name in wanted)
-
-
-def _expressions(draft: Draft, stmt: ir.Stmt) -> Iterator[ir.Expr]:
-    yield from ir.statement_exprs(stmt)
-    if isinstance(stmt, ir.Loop):
-        axis = draft.axes[stmt.axis]
-        yield from (axis.begin, axis.end)
 
 
 # ---------------------------------------------------------------- checks of the whole
@@ -89,7 +79,7 @@ def _expressions(draft: Draft, stmt: ir.Stmt) -> Iterator[ir.Expr]:
 
 def check_reads(draft: Draft, body: tuple[ir.Loop, ...]) -> None:
     """What is evaluated where it is used, not where it is written, may not change in between."""
-    stored = {draft.root(s.tensor).name for s in ir.statements(body) if isinstance(s, ir.Store)}
+    stored = {draft.root(s.tensor).name for s in ir.every_store(body)}
     for name, loc in draft.again:
         if name in stored:
             hint = f"read the number first, as in start = {name}[...], and add the tile to that"
@@ -105,7 +95,8 @@ def check_scopes(
 ) -> None:
     """No value of a loop is used outside of it, by way of a list for example."""
     for stmt in body:
-        names = set(ir.read_by(_expressions(draft, stmt)))
+        ranges = (draft.axes[stmt.axis],) if isinstance(stmt, ir.Loop) else ()
+        names = set(ir.read_by((*ir.statement_exprs(stmt), *ir.edges_of(ranges))))
         if isinstance(stmt, ir.Loop):
             inside = {c.name for c in stmt.carries}
             names -= _defined(stmt.body)

@@ -16,7 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from ..errors import CallError
-from ..ir import Along, Apply, Expr, KernelIR, Load, Store, Tensor, exprs_of, statements, walk
+from ..ir import Along, Apply, Expr, KernelIR, Load, Tensor, every_expr, every_store
 from .given import Given
 from .parsed import Remembered
 
@@ -92,8 +92,9 @@ def ends(ir: KernelIR) -> dict[str, tuple[Place, ...]]:
         for load in (*_bounds(axis.begin), *_bounds(axis.end)):
             found.setdefault(load, set()).update(held.get(axis.name, ()))
     made: dict[str, tuple[Place, ...]] = {}
+    every = [e for e in every_expr(ir.body, ir.axes) if isinstance(e, Load)]
     for name in {load.tensor for load in found}:
-        read = {load.index for e in exprs_of(ir.body, ir.axes) for load in _loads(e, name)}
+        read = {load.index for load in every if load.tensor == name}
         own = {load: places for load, places in found.items() if load.tensor == name}
         if all(own.values()) and read <= {load.index for load in own}:
             made[name] = tuple(sorted(set[Place]().union(*own.values())))
@@ -111,19 +112,12 @@ def _bounds(expr: Expr) -> Iterator[Load]:
             return
 
 
-def _loads(expr: Expr, tensor: str) -> Iterator[Load]:
-    return (p for p in walk(expr) if isinstance(p, Load) and p.tensor == tensor)
-
-
 def _references(ir: KernelIR, ending: bool = False) -> Iterator[tuple[str, Sequence[Any]]]:
     """What is stored and read, and where; `ending`: of that what ends a range."""
-    for stmt in statements(ir.body):
-        if isinstance(stmt, Store) and not (ending and stmt.mask is not None):
-            yield stmt.tensor, stmt.index
-    for expr in exprs_of(ir.body, ir.axes):
-        for part in walk(expr):
-            if isinstance(part, Load) and not (ending and part.mask is not None):
-                yield part.tensor, part.index
+    reads = (e for e in every_expr(ir.body, ir.axes) if isinstance(e, Load))
+    for site in (*every_store(ir.body), *reads):
+        if not ending or site.mask is None:
+            yield site.tensor, site.index
 
 
 def same_but_for_rows(one: KernelIR, other: KernelIR) -> bool:

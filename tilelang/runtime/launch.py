@@ -15,7 +15,7 @@ import numpy as np
 
 from ..analysis.facts import Facts
 from ..errors import CallError, stored_to_jax
-from ..ir import KernelIR, Store, statements
+from ..ir import KernelIR, Store, every_store
 from . import bridge
 from .checks import Check, compile_checks, verifying
 from .dynamo import keep_out
@@ -137,8 +137,7 @@ def _verifying(check: Check, operands: Sequence[TensorArgument]) -> Callable[[Se
 def _refuse_mutation(ir: KernelIR, operand: TensorArgument) -> None:
     if operand.described.spec.framework != "jax" or not ir.tensor(operand.name).mutated:
         return
-    stores = (s for s in statements(ir.body) if isinstance(s, Store) and _names(ir, s, operand))
-    stored = next(stores, None)
+    stored = next((s for s in every_store(ir.body) if _names(ir, s, operand)), None)
     raise stored_to_jax(operand.name, None if stored is None else stored.loc)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..analysis.facts import Facts
 from ..errors import GradientError, Loc
-from ..ir import KernelIR, Store, Tensor, statements
+from ..ir import KernelIR, Tensor, every_store
 from ..reads import Stamped
 from ..transforms import Derivative, derive
 from .lowering import our_fault, proved
@@ -77,8 +77,9 @@ def refuse_changed_arguments(ir: KernelIR) -> None:
 
 
 def _stored(ir: KernelIR, tensor: Tensor) -> Loc:
-    stores = (s for s in statements(ir.body) if isinstance(s, Store))
-    return next((s.loc for s in stores if ir.root(s.tensor) == tensor.name), tensor.loc)
+    return next(
+        (s.loc for s in every_store(ir.body) if ir.root(s.tensor) == tensor.name), tensor.loc
+    )
 
 
 def refuse_registered(ir: KernelIR, registered: bool) -> None:

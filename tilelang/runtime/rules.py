@@ -30,6 +30,7 @@ from ..ir import (
     TileIndex,
     TileScalar,
     definitions,
+    edges_of,
     index_exprs,
     inlined,
     loads,
@@ -197,7 +198,7 @@ def iterations_of(
     filters, needs = filters - placing, needs | placing | filters
     needs |= {a for name in needs for a in placed_by(ir.axis(name), ir)}
     loops = tuple(ir.axis(name) for name in place if name in needs)
-    exprs += tuple(e for axis in loops for e in (axis.begin, axis.end))
+    exprs += tuple(edges_of(loops))
     asked = frozenset(a for e in exprs for a in tested(e))
     placed_in = around & frozenset(place) - asked
     picks = own if any(map(reads_memory, values)) else frozenset[str]()

@@ -33,9 +33,8 @@ def check_kernel(kernel: ir.KernelIR, target: Computes, names: Set[str]) -> None
                 loc,
                 f"rename it; the names {', '.join(sorted(names))} are taken",
             )
-    stmts = tuple(ir.statements(kernel.body))
-    for stmt in stmts:
-        if isinstance(stmt, ir.Store) and kernel.tensor(stmt.tensor).view is not None:
+    for stmt in ir.every_store(kernel.body):
+        if kernel.tensor(stmt.tensor).view is not None:
             raise Refused(
                 Rule.KERNEL,
                 f"{stmt.tensor} is a view that merges or splits dimensions, or is indexed by a "
@@ -52,7 +51,7 @@ def check_kernel(kernel: ir.KernelIR, target: Computes, names: Set[str]) -> None
                 tensor.loc or kernel.loc,
                 "use bfloat16 or float32",
             )
-    for stmt in stmts:
+    for stmt in ir.statements(kernel.body):
         for expr in ir.statement_exprs(stmt):
             for part in ir.walk(expr):
                 _check_dtype(part, target, stmt.loc)

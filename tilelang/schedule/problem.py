@@ -12,14 +12,7 @@ from functools import cached_property
 from ..analysis.facts import AxisFact, Facts
 from ..analysis.uses import IndexedSite, Use, cut, reads_memory, references, uses_of
 from ..ir import Apply, Axis, BlockSize, Body, Dim, Expr, KernelIR, Loop, Stmt, Store, integers
-from ..ir.traversal import (
-    definitions,
-    inlined,
-    reduced,
-    statement_exprs,
-    statements,
-    walk,
-)
+from ..ir.traversal import definitions, every_expr, every_loop, every_store, inlined, reduced
 from ..passes.drop_unused import drop_unused
 from .refusal import Refused, Rule
 
@@ -145,8 +138,8 @@ class Problem:
     @cached_property
     def stored(self) -> tuple[frozenset[str], ...]:
         """The tensors that each of them stores to."""
-        found = (statements((n,)) if n else () for n in self.nests)
-        return tuple(frozenset(s.tensor for s in each if isinstance(s, Store)) for each in found)
+        found = (every_store((nest,)) if nest else () for nest in self.nests)
+        return tuple(frozenset(s.tensor for s in each) for each in found)
 
     @cached_property
     def registered(self) -> tuple[tuple[str, ...], ...]:
@@ -160,7 +153,7 @@ class Problem:
 
         With equal blocks they see the same blocks of an array that all of them read.
         """
-        bodies = [s.body for s in statements(self.ir.body) if isinstance(s, Loop)]
+        bodies = [loop.body for loop in every_loop(self.ir.body)]
         found: dict[object, list[str]] = {}
         for number, body in enumerate(bodies):
             for axis in (self.axis(s.axis) for s in body if isinstance(s, Loop)):
@@ -172,8 +165,8 @@ class Problem:
     @cached_property
     def contracted(self) -> frozenset[Dim]:
         """The dimensions that products sum along."""
-        exprs = (e for s in statements(self.ir.body) for x in statement_exprs(s) for e in walk(x))
-        dots = (e for e in exprs if isinstance(e, Apply) and e.op == "dot")
+        every = every_expr(self.ir.body)
+        dots = (e for e in every if isinstance(e, Apply) and e.op == "dot")
         return frozenset(arg.type.shape[dim] for dot in dots for arg, dim in reduced(dot))
 
 
@@ -189,8 +182,4 @@ def _without_empty(ir: KernelIR, loop: Loop) -> Loop | None:
 
     left = drop_unused(keep(loop), ir.axes)
     (one,) = left or (None,)  # bounds of loops that are gone may be left
-    return one if isinstance(one, Loop) and _stores(one) else None
-
-
-def _stores(loop: Loop) -> bool:
-    return any(isinstance(s, Store) for s in statements((loop,)))
+    return one if isinstance(one, Loop) and any(True for _ in every_store((one,))) else None

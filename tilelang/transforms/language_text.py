@@ -39,9 +39,9 @@ from ..ir import (
     TileIndex,
     TileScalar,
     Var,
+    every_loop,
     exprs_of,
     index_exprs,
-    statements,
     successor,
     walk,
 )
@@ -116,7 +116,7 @@ def _names(kernel: KernelIR) -> Mapping[str, str]:
     uses = Counter(e.name for e in _expressions(kernel) if isinstance(e, Var))
     names: dict[str, str] = {}
     made: dict[str, str] = {}
-    for loop in (s for s in statements(kernel.body) if isinstance(s, Loop)):
+    for loop in every_loop(kernel.body):
         for carry in loop.carries:
             own = carry.name
             if isinstance(carry.init, Var) and uses[carry.init.name] == 1:

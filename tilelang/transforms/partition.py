@@ -46,6 +46,7 @@ from ..ir import (
     TileScalar,
     Type,
     axis_of,
+    every_store,
     inlined,
     map_body,
     read_by,
@@ -318,7 +319,7 @@ def _only_adds(factor: Factor, known: _Kernel) -> bool:
 
 def _updated(known: _Kernel) -> set[str]:
     """Tensors that nothing is done to but adding."""
-    every = [stmt for stmt in statements(known.ir.body) if isinstance(stmt, Store)]
+    every = list(every_store(known.ir.body))
     return {s.tensor for s in every} - {s.tensor for s in every if s.combine != "add"}
 
 
@@ -366,7 +367,7 @@ def _once(added: frozenset[str], known: _Kernel) -> None:
 
 
 def _stored(loop: Stmt) -> set[str]:
-    return {stmt.tensor for stmt in statements((loop,)) if isinstance(stmt, Store)}
+    return {store.tensor for store in every_store((loop,))}
 
 
 def _with_ranges(factor: Factor, ragged: set[str], known: _Kernel) -> Factor:
@@ -385,7 +386,7 @@ def _with_ranges(factor: Factor, ragged: set[str], known: _Kernel) -> Factor:
                     found.add(limit.tensor)
                 else:
                     factor = replace(factor, counted=True)
-    stored = {s.tensor for s in statements(known.ir.body) if isinstance(s, Store)}
+    stored = {s.tensor for s in every_store(known.ir.body)}
     for tensor in found:
         if tensor in stored or known.ir.tensor(tensor).role != "input":
             raise _Obstacle(f"{tensor} is stored to, too")

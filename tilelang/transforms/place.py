@@ -35,7 +35,7 @@ from ..ir import (
     map_index,
     walk,
 )
-from ..ir.names import fresh
+from ..ir.names import take
 from ..language.build import binary, cast
 from ..language.dtypes import is_float
 from ..language.op import OPS
@@ -176,9 +176,7 @@ class _Writer:
         return Var(name, value.type)
 
     def fresh(self, wish: str) -> str:
-        name = fresh(wish, self.taken)
-        self.taken.add(name)
-        return name
+        return take(wish, self.taken)
 
     # ------------------------------------------------------------ places
 
@@ -385,8 +383,7 @@ def _writer(
     loc: Loc,
 ) -> _Writer:
     """Writes a nest that computes the roots."""
-    roots = list(roots)
-    roots += [e for a in graph.ranges.values() for e in (a.begin, a.end)]
+    roots = [*roots, *(e for a in graph.ranges.values() for e in (a.begin, a.end))]
     reached = _reached(graph, roots, loads)
     uses = Counter(e.name for e in (*_parts(graph, reached), *roots) if isinstance(e, Var))
     sums = {

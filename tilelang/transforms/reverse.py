@@ -37,7 +37,7 @@ from ..ir import (
     View,
     index_exprs,
 )
-from ..ir.names import fresh
+from ..ir.names import fresh, take
 from ..language.build import binary, cast
 from ..language.dtypes import is_float
 from ..passes.separate_joins import separate_joins
@@ -127,9 +127,7 @@ class _Program:
     wholes: dict[str, str] = field(default_factory=dict)
 
     def name(self, wish: str) -> str:
-        name = fresh(wish, self.taken)
-        self.taken.add(name)
-        return name
+        return take(wish, self.taken)
 
     def tensor(self, name: str) -> Tensor:
         return self.arrays[name] if name in self.arrays else self.kernel.tensor(name)

@@ -32,6 +32,7 @@ from ..ir import (
     Tensor,
     Type,
     Var,
+    every_store,
     integers,
     map_children,
     statements,
@@ -386,7 +387,7 @@ def _along(store: Stored | Store, axis: str) -> list[tuple[int, Along]]:
 
 
 def _stores(loop: Loop, tensor: str) -> bool:
-    return any(isinstance(s, Store) and s.tensor == tensor for s in statements((loop,)))
+    return any(s.tensor == tensor for s in every_store((loop,)))
 
 
 def storing(

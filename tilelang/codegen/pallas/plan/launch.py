@@ -182,7 +182,7 @@ def _check_bools(problem: Problem, target: Target, windows: tuple[Window, ...]) 
     held = any(w.dtype == "bool" for w in windows)
     if target.interpreted or not held or not any(f.ragged for f in problem.facts.axes):
         return
-    stored = {s.tensor for s in ir.statements(problem.ir.body) if isinstance(s, ir.Store)}
+    stored = {s.tensor for s in ir.every_store(problem.ir.body)}
     tensor = next(t for t in problem.ir.tensors if t.dtype == "bool" and t.name in stored)
     raise Refused(
         Rule.FORM,

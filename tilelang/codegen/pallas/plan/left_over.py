@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tilelang.errors import Loc
-from tilelang.ir import Along, Loop, Store, statements
+from tilelang.ir import Along, Loop, every_loop, every_store
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
@@ -22,7 +22,7 @@ from .types import AxisPlan
 
 def check_left_over(problem: Problem, axes: Mapping[str, AxisPlan]) -> None:
     """Refused if positions would be left out that a loop does something else with."""
-    loops = {s.axis: s for s in statements(problem.ir.body) if isinstance(s, Loop)}
+    loops = {loop.axis: loop for loop in every_loop(problem.ir.body)}
     for axis in axes.values():
         uses = problem.uses(axis.name) if axis.tiles_array and axis.tiles is None else ()
         if not uses or not all(use.loose for use in uses):
@@ -42,8 +42,7 @@ def check_left_over(problem: Problem, axes: Mapping[str, AxisPlan]) -> None:
 def _besides(loop: Loop, offset: object) -> Iterator[tuple[str, Loc | None]]:
     """What a loop does besides storing at an offset of its tiles."""
     yield from ((f"carries {carry.user or carry.name}", loop.loc) for carry in loop.carries)
-    for stmt in statements(loop.body):
-        if isinstance(stmt, Store) and not any(
-            isinstance(e, Along) and (e.axis, e.offset) == (loop.axis, offset) for e in stmt.index
-        ):
-            yield f"stores to {stmt.tensor}", stmt.loc
+    for store in every_store(loop.body):
+        along = [e.offset for e in store.index if isinstance(e, Along) and e.axis == loop.axis]
+        if offset not in along:
+            yield f"stores to {store.tensor}", store.loc

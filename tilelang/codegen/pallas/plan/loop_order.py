@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelang.ir import Loop, Store, integers, statements
+from tilelang.ir import Loop, Store, every_loop, integers
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
@@ -21,8 +21,8 @@ def defined_first(problem: Problem, loop: Loop, around: tuple[str, ...] = ()) ->
 
     Raises Refused if a loop that would have to move cannot.
     """
-    inside = [s.axis for s in statements(loop.body) if isinstance(s, Loop)]
-    needed = [a for a in inside if a in moved_by(problem, loop.axis)]
+    moving = moved_by(problem, loop.axis)
+    needed = [inner.axis for inner in every_loop(loop.body) if inner.axis in moving]
     if not needed:
         nested = (defined_first(problem, s) if isinstance(s, Loop) else s for s in loop.body)
         return replace(loop, body=tuple(nested))

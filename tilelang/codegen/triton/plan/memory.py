@@ -39,7 +39,6 @@ from tilelang.ir import (
     TileScalar,
     Var,
     every_expr,
-    every_loop,
     reached,
     statement_exprs,
     statements,
@@ -104,7 +103,7 @@ def launch_bytes(
 ) -> int:
     """Bytes of one launch: of its largest loop, or of a result on its way to memory."""
     made, taken = definitions(ir.body), programs(ir, facts, loop)
-    loops = list(every_loop((loop,)))
+    loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
     once = {s.axis for s in loops if _is_once(ir, s.axis, blocks)}
     slow = uncopied(ir)
     found = {

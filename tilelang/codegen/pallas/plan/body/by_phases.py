@@ -16,6 +16,7 @@ memory that no iteration has written by then.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -62,9 +63,7 @@ def by_phases(
         return None
     first, rest, held = found
     kept = {s.name: Kept(_free(s.name, taken), s.value.type, at) for s in held}
-    many = 1
-    for index in at:
-        many *= axes[index.axis].tiles or 1
+    many = math.prod(axes[index.axis].tiles or 1 for index in at)
     held = ((extents(k.type, axes), in_scratch(k.type.dtype)) for k in kept.values())
     sizes = (padded_bytes(shape, dtype, target) for shape, dtype in held)
     if many < 2 or many * sum(sizes) > target.vmem_default // SHARE:

@@ -23,7 +23,7 @@ from tilelang.codegen.pallas.plan.types import (
     Window,
 )
 from tilelang.errors import Loc
-from tilelang.ir import Expr, GridIndex, KernelIR, Store, integers, statements
+from tilelang.ir import Expr, GridIndex, KernelIR, every_store, integers
 from tilelang.language.dtypes import itemsize
 from tilelang.schedule.refusal import Refused, Rule
 
@@ -66,8 +66,8 @@ def check_consecutive(
 
 def _stored_at(ir: KernelIR, tensor: str) -> Loc:
     """Where the author stores to a tensor."""
-    stores = (s for s in statements(ir.body) if isinstance(s, Store) and s.tensor == tensor)
-    return next((s.loc for s in stores), ir.tensor(tensor).loc)
+    stores = (s.loc for s in every_store(ir.body) if s.tensor == tensor)
+    return next(stores, ir.tensor(tensor).loc)
 
 
 def check_first_visit(ir: KernelIR, tensor: str, window: Window, order: Order) -> None:
