@@ -13,6 +13,7 @@ import pytest
 import tilelang as tile
 from examples.dense.rope import rope
 from examples.jagged.jagged_to_padded import jagged_to_padded
+from tests.frameworks import NEEDS_TORCH, torch
 from tests.subjects import SUBJECTS
 from tilelang.codegen.pallas.plan import search, small_steps
 from tilelang.codegen.pallas.plan.estimate import rank, seconds, work
@@ -82,7 +83,10 @@ def test_half_the_boxes_move_while_others_come():
 
 def case(name: str, number: int) -> tuple[tile.Kernel, tuple[Any, ...]]:
     """A kernel that nothing is kept of, and some of its arguments: 0 small, 4 production."""
-    (subject,) = (s for s in SUBJECTS if s.name == name)
+    subject = next((s for s in SUBJECTS if s.name == name), None)
+    if subject is None:
+        assert torch is None, f"no example is called {name}"
+        pytest.skip(NEEDS_TORCH)
     return tile.Kernel(subject.kernel._fn), subject.cases[number]
 
 

@@ -79,10 +79,10 @@ def _in_fitting_pieces(problem: Problem, config: Config, found: Plan, alone: Pla
         return alone
     asked = replace(config, blocks=named(found.ir, {**dict(found.blocks), **blocks}))
     whole = _finished(problem, config, asked, found.target)
-    if whole is None or _seconds(whole) > PIECES_CLOSE * _seconds(alone):
+    if whole is None or whole.guess.seconds > PIECES_CLOSE * _seconds(alone):
         return alone
-    told = f"  in pieces of fewer columns: {_seconds(whole) * 1e6:.4g} us, which hide more"
-    return replace(whole, why=(*alone.why, told))
+    told = f"  in pieces of fewer columns: {whole.guess.seconds * 1e6:.4g} us, which hide more"
+    return replace(whole.plan, why=(*alone.why, told))
 
 
 @dataclass(frozen=True)
