@@ -157,7 +157,7 @@ BUDGET = {
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
     # softmax.py: totals that are kept from zero; what is compared is computed again
     # numbers of the whole on a mesh: positions.py
-    "transforms": 5635,  # ends of split ranges; detached gauges; whole offsets; the largest; factors; scans of carries
+    "transforms": 5635,  # ends of split ranges; detached gauges; whole offsets; the largest; factors
     # rules that stood in both back ends; which field of a config was meant; how many tiles
     "schedule": 848,  # which ranges memory holds, where they end; rules of refusals; tiles
     # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools;
