@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from .traversal import walk
 from .types import Apply, Const, Expr, GridIndex, TileIndex, TileScalar, Type
@@ -138,14 +139,21 @@ def fold(expr: Expr) -> Expr:
             return expr
 
 
-def clamped(expr: Expr, size: int) -> Expr:
-    """A position that lies in a dimension of that size, whatever the expression is."""
+def clamped(expr: Expr, size: int, first: int = 0) -> Expr:
+    """A position of a dimension of that size, not before `first`, whatever the expression is.
+
+    Of a block of positions each is clamped.
+    """
     match expr:
-        case Apply("minimum", (Apply("maximum", (_, Const(0))), Const(last))) if last == size - 1:
+        case Apply("minimum", (Apply("maximum", (_, Const(low))), Const(last))) if (low, last) == (
+            first,
+            size - 1,
+        ):
             return expr
         case _:
-            low = Apply("maximum", (expr, const(0)), INT)
-            return Apply("minimum", (low, const(size - 1)), INT)
+            kind = replace(INT, shape=expr.type.shape)
+            low = Apply("maximum", (expr, const(first)), kind)
+            return Apply("minimum", (low, const(size - 1)), kind)
 
 
 Index = GridIndex | TileScalar

@@ -175,6 +175,7 @@ class _Life:
 
     `read`: how warps read them into registers, where they stay; None: a product reads the memory.
     `passes`: several products read the same registers, which are filled as soon as they can be.
+    `waits`: the part before whose product they are not: its left operand is on its way first.
     """
 
     size: int
@@ -182,6 +183,7 @@ class _Life:
     last: int
     read: tuple[int, bool] | None
     passes: bool = False
+    waits: int | None = None
 
     def after(self, before: _Life | None) -> _Life:
         """The life that goes on with another product."""
@@ -193,7 +195,8 @@ class _Life:
 
     def beside(self, number: int) -> int:
         """Bytes while one part runs."""
-        return self.size if self.first <= number <= self.last and not self.passes else 0
+        there = number == self.waits if self.passes else self.first <= number <= self.last
+        return self.size if there else 0
 
 
 @dataclass(frozen=True)
@@ -227,8 +230,8 @@ class _Loop:
         barriers = BARRIERS if dots and self.pipe.target.columns else 0
         split = max(map(self.pipe.parts, dots), default=1)
         moved = split * moved_bytes(own_exprs(self.loop), self.blocks)
-        # while copies are on their way
-        stored = _stored_bytes(self.loop.body, self.blocks) if self.ahead else 0
+        # beside what is kept: of a launch that keeps nothing, launch_bytes has the largest result
+        stored = _stored_bytes(self.loop.body, self.blocks) if kept else 0
         return sum(kept.values()) + max([passing, stored, *most]) + moved + barriers
 
     def _parts(self) -> tuple[tuple[int, Apply | Loop], ...]:
@@ -270,6 +273,7 @@ class _Loop:
         for number, (_, dot) in enumerate(parts):
             if isinstance(dot, Loop):
                 continue
+            waits = None
             for side in (0, 1):
                 whole, passing = self._operand(dot, side)
                 for key, size in whole:
@@ -279,8 +283,10 @@ class _Loop:
                 for key, size in passing:
                     first = min(made.get(key, number), number)
                     passes = several and isinstance(key, Load)
-                    life = _Life(size, first, number, read, passes)
+                    life = _Life(size, first, number, read, passes, waits)
                     beside[key] = life.after(beside.get(key))
+                if any(not isinstance(key, Load) for key, _ in passing):
+                    waits = number
         return kept, beside
 
     def copied(self) -> int:
