@@ -119,13 +119,15 @@ def launch_bytes(
     most = needed(loop)
     if not most:
         return reduction_bytes(loop, blocks, pipe.warps, made)
-    return max(most, _stored_bytes(statements((loop,)), blocks))
+    return max(most, _stored_bytes(statements((loop,)), blocks, made))
 
 
-def _stored_bytes(body: Iterable[Stmt], blocks: Mapping[str, int]) -> int:
-    """Bytes of the largest result that is on its way to memory."""
-    stored = (s.value for s in body if isinstance(s, Store))
-    return max((value_bytes(v, blocks) for v in stored if v.type.rank > 1), default=0)
+def _stored_bytes(
+    body: Iterable[Stmt], blocks: Mapping[str, int], made: Mapping[str, Expr]
+) -> int:
+    """Bytes of the largest result on its way to memory: what is made of loads lies as they do."""
+    stored = (s.value for s in body if isinstance(s, Store) and s.value.type.rank > 1)
+    return max((value_bytes(v, blocks) for v in stored if not _of_loads(v, made)), default=0)
 
 
 def _is_once(ir: KernelIR, axis: str, blocks: Mapping[str, int]) -> bool:
@@ -231,7 +233,7 @@ class _Loop:
         split = max(map(self.pipe.parts, dots), default=1)
         moved = split * moved_bytes(own_exprs(self.loop), self.blocks)
         # beside what is kept: of a launch that keeps nothing, launch_bytes has the largest result
-        stored = _stored_bytes(self.loop.body, self.blocks) if kept else 0
+        stored = _stored_bytes(self.loop.body, self.blocks, self.made) if kept else 0
         return sum(kept.values()) + max([passing, stored, *most]) + moved + barriers
 
     def _parts(self) -> tuple[tuple[int, Apply | Loop], ...]:
@@ -419,16 +421,19 @@ class _Loop:
             return [(operand, parts * size)] if passes else []
         if loaded:
             return []
+        of_loads = _of_loads(operand, self.made)
         made = reached(operand, self.made)
-        if parts == 1 and not any(isinstance(e, Apply) and e.op == "dot" for e in made):
-            return [] if _of_loads(operand, self.made) else [(operand, size)]
+        made_before = not any(isinstance(e, Apply) and e.op == "dot" for e in made)
+        if parts == 1 and made_before:
+            return [] if of_loads else [(operand, size)]
         every = list(dict.fromkeys(_dots_in(self.loop)))  # and those of loops inside, which feed it
         across = any(rows < columns for rows, columns in map(self._shape, every))
         chained = len(every) > 1 and across
         # a right operand that is loaded for three products has left memory by then
         gone = parts > 1 and not self.ahead and self._source(dot.args[1])[0] is not None
         if side == 0 and (gone or not chained):
-            return []
+            whole = made_before and not (of_loads or chained)  # and split where it is multiplied
+            return [(operand, size)] if whole else []
         return [(operand, parts * size)]
 
     def _crowded(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.ir import (
@@ -15,10 +16,12 @@ from tilelang.ir import (
     KernelIR,
     Load,
     Store,
+    reached,
     statement_exprs,
     statements,
     walk,
 )
+from tilelang.ir.traversal import definitions
 from tilelang.language.dtypes import itemsize
 
 
@@ -60,6 +63,21 @@ def widest(ir: KernelIR) -> int:
     """Columns of the widest result that no block cuts."""
     columns = (dot.type.shape[-1] for dot in products(ir))
     return max((power_of_two(dim) for dim in columns if isinstance(dim, int)), default=1)
+
+
+def longest_row(ir: KernelIR) -> int:
+    """Numbers beside each position of a tile in the longest value that is no product's."""
+    made = definitions(ir.body)
+
+    def numbers(value: Apply) -> int:
+        whole = [d for d in value.type.shape if isinstance(d, int)]
+        return prod(map(power_of_two, whole)) if len(whole) < value.type.rank else 1
+
+    rows = [e for e in values(ir) if isinstance(e, Apply) and numbers(e) > 1]
+    for row in sorted(rows, key=numbers, reverse=True):
+        if not any(isinstance(e, Apply) and e.op == "dot" for e in reached(row, made)):
+            return numbers(row)
+    return 1
 
 
 def roles(ir: KernelIR) -> Roles:
