@@ -374,7 +374,8 @@ class _Loop:
                 where.append((load, max(count, 1) * value_bytes(load, self.blocks)))
         elif load is not None and not (side == 0 and through and self._in_registers(load)):
             kept.append((operand, parts * size))
-        large = not through or size > HELD  # registers hold the others
+        # registers hold the others, which are results of products
+        large = not through or size > HELD or self._lies(operand)
         if load is None and side == 0 and large and self._stays(operand):
             kept.append((operand, parts * size))
         elif not direct and (load is None or self._moves(load)):
@@ -417,13 +418,12 @@ class _Loop:
         operand, parts = dot.args[side], self.pipe.parts(dot)
         size = value_bytes(operand, self.blocks)
         if self._asynchronous(dot):
-            passes = side == 1 or (parts == 1 and (_turned(dot) or self._crowded()))
+            apart = self._lies(operand) and not (loaded or self.ahead)
+            passes = side == 1 or (parts == 1 and (_turned(dot) or self._crowded() or apart))
             return [(operand, parts * size)] if passes else []
         if loaded:
             return []
-        of_loads = _of_loads(operand, self.made)
-        made = reached(operand, self.made)
-        made_before = not any(isinstance(e, Apply) and e.op == "dot" for e in made)
+        of_loads, made_before = _of_loads(operand, self.made), not self._multiplied(operand)
         if parts == 1 and made_before:
             return [] if of_loads else [(operand, size)]
         every = list(dict.fromkeys(_dots_in(self.loop)))  # and those of loops inside, which feed it
@@ -435,6 +435,19 @@ class _Loop:
             whole = made_before and not (of_loads or chained)  # and split where it is multiplied
             return [(operand, size)] if whole else []
         return [(operand, parts * size)]
+
+    def _lies(self, operand: Expr) -> bool:
+        """Whether an operand of asynchronous products lies as memory does, which they read it from.
+
+        Results of other products lie as these want them, what is copied ahead is read so, and
+        tensor memory takes either.
+        """
+        return not (self._multiplied(operand) or self.pipe.target.columns)
+
+    def _multiplied(self, operand: Expr) -> bool:
+        """Whether a product is a part of an operand."""
+        made = reached(operand, self.made)
+        return any(isinstance(e, Apply) and e.op == "dot" for e in made)
 
     def _crowded(self) -> bool:
         """Whether tensor memory has no room for left operands besides results."""
