@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -11,6 +12,7 @@ from tests.compile_cache import CUDA, CachedWorker
 from tests.gpu import kernels
 from tests.tiers import HALF, share
 from tilelang.aot import compile_lowered
+from tilelang.codegen.triton.passes.tile_wholes import tile_wholes
 from tilelang.codegen.triton.plan import body, defaults, memory
 
 needs_triton = pytest.mark.skipif(
@@ -27,7 +29,15 @@ SCORES = (*narrow((4096, 128), (4096, 128)), OFFSETS, OFFSETS)
 ADDED = (*narrow((4096, 4096), (4096, 4096), (16, 4096, 16), (16, 16, 4096)), OFFSETS)
 WIDE_SCORES = (*(tile.spec((4096, 128), "float32"),) * 2, OFFSETS, OFFSETS)
 NORMS = narrow((8192, 2048), (2048, 2048), (2048,))
-NORMED = (*narrow((8192, 512), (8192, 512), (512,), (16, 512, 1024)), OFFSETS)
+
+
+def normed(columns):
+    """Rows of so many numbers; up to 256 of bfloat16 are multiplied whole."""
+    rows = (8192, columns)
+    return (*narrow(rows, rows, (columns,), (16, columns, 1024)), OFFSETS)
+
+
+NORMED, WHOLE = normed(512), normed(256)
 
 
 def latent(columns):
@@ -53,9 +63,12 @@ NEEDED = (
     (kernels.low_rank_added, ADDED, 100, 65552),
     (kernels.normalised_products, NORMS, 80, 81920),
     (kernels.normalised_products, NORMS, 90, 114744),
-    (kernels.normed_rows, NORMED, 80, 100352),
-    (kernels.normed_rows, NORMED, 90, 133120),
-    (kernels.normed_rows, NORMED, 100, 165888),
+    (kernels.normed_rows, NORMED, 80, 53504),
+    (kernels.normed_rows, NORMED, 90, 78208),
+    (kernels.normed_rows, NORMED, 100, 53504),
+    (kernels.normed_rows, WHOLE, 80, 106496),
+    (kernels.normed_rows, WHOLE, 89, 86016),
+    (kernels.normed_rows, WHOLE, 90, 172032),
 )
 
 
@@ -102,8 +115,9 @@ def test_chains_of_names_may_be_long(arch):
     assert max(launch.shared for launch in made.plan.launches) > 0
 
 
-def test_blocks_that_cannot_be_shorter_take_fewer_stages():
+def test_blocks_that_cannot_be_shorter_take_fewer_stages(monkeypatch):
     """Three stages of 16 x 16 of these need 132,096 bytes, sm_89 has 101,376: it was refused."""
+    monkeypatch.setattr(sys.modules[tile_wholes.__module__], "LONG_WIDE", 512)  # rows stay whole
     wide = tuple(tile.spec(arg.shape, "float32") for arg in NORMED[:-1])
     made = lowered(kernels.normed_rows, (*wide, OFFSETS), 89)
     assert (made.config.stages, dict(made.config.blocks)) == (2, {"n": 16, "t": 16})

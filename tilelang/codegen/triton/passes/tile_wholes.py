@@ -43,9 +43,7 @@ def tile_wholes(ir: KernelIR) -> KernelIR:
     ir, columns = tile_columns(ir, _wide)
     return tile_sums(
         ir,
-        lambda dot: (
-            _wide(dot) or not columns.isdisjoint(dot.type.shape) or (alone and _long(dot))
-        ),
+        lambda dot: _wide(dot) or not columns.isdisjoint(dot.type.shape) or (alone and _long(dot)),
     )
 
 

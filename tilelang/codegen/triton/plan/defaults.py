@@ -52,6 +52,9 @@ MANY = 4  # blocks of scores that are held at once, from which on registers spil
 # Elements of a value without products, and lanes to cut it down to, one for each thread of a warp:
 # by the compiler, full rows of 32768 numbers do not spill on 16 warps; the most before was 16384.
 LONGEST, LEAST = 32768, 32
+# Elements of whole rows beside a product that 8 warps hold: by the compiler's figures of norms of
+# sums, twice as many spill 24 to 88 bytes, and 24 to 424 in float32.
+ROWS = 16384
 
 
 @dataclass(frozen=True)
@@ -144,17 +147,8 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
         # results of several products of one operand: what the registers of 8 warps hold
         several = found.count > 1 and target.matrix_warps == 1
         return (128 if narrow else 64) // (2 if several else 1)
-    held = max(_whole(found) // longest_row(problem.ir), 16)  # as a norm before the product does
+    held = max(ROWS // longest_row(problem.ir), 16)  # as a norm before the product does
     return rows_of(problem, axis, min(128 if narrow else 64, held))
-
-
-def _whole(found: Roles) -> int:
-    """Numbers of whole rows beside a product that 8 warps hold.
-
-    By the compiler's figures of float32, which takes more for a product, twice as many spill 24 to
-    424 bytes.
-    """
-    return LONGEST if found.itemsize <= 2 else LONGEST // 2
 
 
 def _fused(problem: Problem, found: Roles, axis: Axis, target: Target) -> int:
@@ -324,9 +318,9 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     )
     rows = max((blocks.get(a, 1) for a, role in found.of.items() if role == {"rows"}), default=1)
     long = 0 if found.fused else rows * longest_row(problem.ir)
-    tight = tight or long > _whole(found) // 2
+    tight = tight or long > ROWS // 2
     warps = 8 if largest >= 128 * (64 if found.fused or wide else 128) or tight else 4
-    warps = 16 if long > _whole(found) else warps
+    warps = 16 if long > ROWS else warps
     stages = 2 if found.fused or found.count > 1 else 3
     if found.fused and side_by_side(problem, found, target):
         rows = max(blocks.get(a, 1) for a, role in found.of.items() if "rows" in role)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from tilelang.analysis.facts import Facts
@@ -48,6 +48,7 @@ from tilelang.language.dtypes import itemsize
 from tilelang.language.op import OPS, SAME
 
 from .alignment import LEAST_COPY, uncopied
+from .life import Life
 from .placement import programs
 from .reductions import lanes_of, moved_bytes, reduction_bytes, value_bytes
 from .roles import products, summed
@@ -122,9 +123,7 @@ def launch_bytes(
     return max(most, _stored_bytes(statements((loop,)), blocks, made))
 
 
-def _stored_bytes(
-    body: Iterable[Stmt], blocks: Mapping[str, int], made: Mapping[str, Expr]
-) -> int:
+def _stored_bytes(body: Iterable[Stmt], blocks: Mapping[str, int], made: Mapping[str, Expr]) -> int:
     """Bytes of the largest result on its way to memory: what is made of loads lies as they do."""
     stored = (s.value for s in body if isinstance(s, Store) and s.value.type.rank > 1)
     return max((value_bytes(v, blocks) for v in stored if not _of_loads(v, made)), default=0)
@@ -169,36 +168,6 @@ def _most(loop: Loop, needed: Callable[[Loop, int], int]) -> int:
     """What a loop needs, given what the loop inside of it that needs most does."""
     inner = (_most(s, needed) for s in loop.body if isinstance(s, Loop))
     return needed(loop, max(inner, default=0))
-
-
-@dataclass(frozen=True)
-class _Life:
-    """Bytes that are in shared memory from one part of a loop to another one.
-
-    `read`: how warps read them into registers, where they stay; None: a product reads the memory.
-    `passes`: several products read the same registers, which are filled as soon as they can be.
-    `waits`: the part before whose product they are not: its left operand is on its way first.
-    """
-
-    size: int
-    first: int
-    last: int
-    read: tuple[int, bool] | None
-    passes: bool = False
-    waits: int | None = None
-
-    def after(self, before: _Life | None) -> _Life:
-        """The life that goes on with another product."""
-        if before is None:
-            return self
-        if self.read is not None and self.read == before.read:
-            return replace(before, passes=True)
-        return replace(before, last=self.last, passes=False)
-
-    def beside(self, number: int) -> int:
-        """Bytes while one part runs."""
-        there = number == self.waits if self.passes else self.first <= number <= self.last
-        return self.size if there else 0
 
 
 @dataclass(frozen=True)
@@ -267,11 +236,11 @@ class _Loop:
 
     def _held(
         self, parts: tuple[tuple[int, Apply | Loop], ...]
-    ) -> tuple[dict[Expr, int], dict[Expr, _Life]]:
+    ) -> tuple[dict[Expr, int], dict[Expr, Life]]:
         """What operands take for the whole loop, and what they take from one part to another."""
         made = self._made(parts)
         kept: dict[Expr, int] = {}
-        beside: dict[Expr, _Life] = {}
+        beside: dict[Expr, Life] = {}
         for number, (_, dot) in enumerate(parts):
             if isinstance(dot, Loop):
                 continue
@@ -285,7 +254,7 @@ class _Loop:
                 for key, size in passing:
                     first = min(made.get(key, number), number)
                     passes = several and isinstance(key, Load)
-                    life = _Life(size, first, number, read, passes, waits)
+                    life = Life(size, first, number, read, passes, waits)
                     beside[key] = life.after(beside.get(key))
                 if any(not isinstance(key, Load) for key, _ in passing):
                     waits = number
