@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from .traversal import walk
 from .types import Apply, Const, Expr, GridIndex, TileIndex, TileScalar, Type
@@ -140,20 +139,15 @@ def fold(expr: Expr) -> Expr:
 
 
 def clamped(expr: Expr, size: int, first: int = 0) -> Expr:
-    """A position of a dimension of that size, not before `first`, whatever the expression is.
-
-    Of a block of positions each is clamped.
-    """
+    """A position from `first` on in a dimension of that size, whatever the expression is."""
     match expr:
-        case Apply("minimum", (Apply("maximum", (_, Const(low))), Const(last))) if (low, last) == (
-            first,
-            size - 1,
+        case Apply("minimum", (Apply("maximum", (_, Const(a))), Const(b))) if (
+            a == first and b == size - 1
         ):
             return expr
         case _:
-            kind = replace(INT, shape=expr.type.shape)
-            low = Apply("maximum", (expr, const(first)), kind)
-            return Apply("minimum", (low, const(size - 1)), kind)
+            low = Apply("maximum", (expr, const(first)), Type(expr.type.shape, "int32"))
+            return Apply("minimum", (low, const(size - 1)), low.type)
 
 
 Index = GridIndex | TileScalar
