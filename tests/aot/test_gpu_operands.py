@@ -13,7 +13,7 @@ from tests.gpu import kernels
 from tests.tiers import HALF, share
 from tilelang.aot import compile_lowered
 from tilelang.codegen.triton.passes.tile_wholes import tile_wholes
-from tilelang.codegen.triton.plan import body, defaults, memory
+from tilelang.codegen.triton.plan import body, defaults, life, memory
 
 needs_triton = pytest.mark.skipif(
     find_spec("triton") is None, reason="triton is not installed: pip install 'raggedtile[triton]'"
@@ -38,6 +38,7 @@ def normed(columns):
 
 
 NORMED, WHOLE = normed(512), normed(256)
+HEADS = narrow(*((4096, 8, 128),) * 5)
 
 
 def latent(columns):
@@ -63,6 +64,9 @@ NEEDED = (
     (kernels.low_rank_added, ADDED, 100, 65552),
     (kernels.normalised_products, NORMS, 80, 81920),
     (kernels.normalised_products, NORMS, 90, 114744),
+    (kernels.two_softmaxes, (*HEADS, OFFSETS), 80, 45056),
+    (kernels.two_softmaxes, (*HEADS, OFFSETS), 89, 45056),
+    (kernels.two_softmaxes, (*HEADS, OFFSETS), 90, 49152),
     (kernels.normed_rows, NORMED, 80, 53504),
     (kernels.normed_rows, NORMED, 90, 78208),
     (kernels.normed_rows, NORMED, 100, 53504),
@@ -129,6 +133,17 @@ PLANTED = {
     "a result on its way to memory takes none": (memory, "_stored_bytes", lambda *args: 0),
     "what was computed before a loop has left memory": (
         memory._Loop, "_stays", lambda self, operand: False,
+    ),
+    "what memory holds lies as products want it": (
+        memory._Loop, "_lies", lambda self, operand: False,
+    ),
+    "what several products read is in registers before its left operand": (
+        life.Life, "beside", lambda self, number: (
+            self.size if self.first <= number <= self.last and not self.passes else 0
+        ),
+    ),
+    "long rows are multiplied whole": (
+        sys.modules[tile_wholes.__module__], "_long", lambda dot: False,
     ),
     "rows of a head are a matrix where they lie": (
         memory._Loop, "_in_registers", lambda self, load: False,
