@@ -187,7 +187,7 @@ def test_products_in_a_row():
 PLANTED_LIVES = {
     "what is loaded lives from its own product on": ("_Loop", "_made", lambda self, parts: {}),
     "what warps read twice stays in memory": (
-        "_Life", "after", lambda self, before: replace(before or self, last=self.last),
+        "Life", "after", lambda self, before: replace(before or self, last=self.last),
     ),
     "a program's only iteration keeps operands": (
         "_Loop", "_moves", lambda self, load: memory._moves(load, self.loop.axis, self.made),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -11,7 +12,8 @@ from tests.compile_cache import CUDA, shared
 from tests.gpu import kernels
 from tests.tiers import HALF, share
 from tilelang.aot import compile_lowered
-from tilelang.codegen.triton.plan import body, defaults, memory
+from tilelang.codegen.triton.passes.tile_wholes import tile_wholes
+from tilelang.codegen.triton.plan import body, defaults, life, memory
 
 needs_triton = pytest.mark.skipif(
     find_spec("triton") is None, reason="triton is not installed: pip install 'raggedtile[triton]'"
@@ -27,7 +29,16 @@ SCORES = (*narrow((4096, 128), (4096, 128)), OFFSETS, OFFSETS)
 ADDED = (*narrow((4096, 4096), (4096, 4096), (16, 4096, 16), (16, 16, 4096)), OFFSETS)
 WIDE_SCORES = (*(tile.spec((4096, 128), "float32"),) * 2, OFFSETS, OFFSETS)
 NORMS = narrow((8192, 2048), (2048, 2048), (2048,))
-NORMED = (*narrow((8192, 512), (8192, 512), (512,), (16, 512, 1024)), OFFSETS)
+
+
+def normed(columns):
+    """Rows of so many numbers; up to 256 of bfloat16 are multiplied whole."""
+    rows = (8192, columns)
+    return (*narrow(rows, rows, (columns,), (16, columns, 1024)), OFFSETS)
+
+
+NORMED, WHOLE = normed(512), normed(256)
+HEADS = narrow(*((4096, 8, 128),) * 5)
 
 
 def latent(columns):
@@ -53,9 +64,15 @@ NEEDED = (
     (kernels.low_rank_added, ADDED, 100, 65552),
     (kernels.normalised_products, NORMS, 80, 81920),
     (kernels.normalised_products, NORMS, 90, 114744),
-    (kernels.normed_rows, NORMED, 80, 100352),
-    (kernels.normed_rows, NORMED, 90, 133120),
-    (kernels.normed_rows, NORMED, 100, 165888),
+    (kernels.two_softmaxes, (*HEADS, OFFSETS), 80, 45056),
+    (kernels.two_softmaxes, (*HEADS, OFFSETS), 89, 45056),
+    (kernels.two_softmaxes, (*HEADS, OFFSETS), 90, 49152),
+    (kernels.normed_rows, NORMED, 80, 53504),
+    (kernels.normed_rows, NORMED, 90, 78208),
+    (kernels.normed_rows, NORMED, 100, 53504),
+    (kernels.normed_rows, WHOLE, 80, 106496),
+    (kernels.normed_rows, WHOLE, 89, 86016),
+    (kernels.normed_rows, WHOLE, 90, 172032),
 )
 
 
@@ -101,8 +118,9 @@ def test_chains_of_names_may_be_long(arch):
     assert max(launch.shared for launch in made.plan.launches) > 0
 
 
-def test_blocks_that_cannot_be_shorter_take_fewer_stages():
+def test_blocks_that_cannot_be_shorter_take_fewer_stages(monkeypatch):
     """Three stages of 16 x 16 of these need 132,096 bytes, sm_89 has 101,376: it was refused."""
+    monkeypatch.setattr(sys.modules[tile_wholes.__module__], "LONG_WIDE", 512)  # rows stay whole
     wide = tuple(tile.spec(arg.shape, "float32") for arg in NORMED[:-1])
     made = lowered(kernels.normed_rows, (*wide, OFFSETS), 89)
     assert (made.config.stages, dict(made.config.blocks)) == (2, {"n": 16, "t": 16})
@@ -114,6 +132,17 @@ PLANTED = {
     "a result on its way to memory takes none": (memory, "_stored_bytes", lambda *args: 0),
     "what was computed before a loop has left memory": (
         memory._Loop, "_stays", lambda self, operand: False,
+    ),
+    "what memory holds lies as products want it": (
+        memory._Loop, "_lies", lambda self, operand: False,
+    ),
+    "what several products read is in registers before its left operand": (
+        life.Life, "beside", lambda self, number: (
+            self.size if self.first <= number <= self.last and not self.passes else 0
+        ),
+    ),
+    "long rows are multiplied whole": (
+        sys.modules[tile_wholes.__module__], "_long", lambda dot: False,
     ),
     "rows of a head are a matrix where they lie": (
         memory._Loop, "_in_registers", lambda self, load: False,

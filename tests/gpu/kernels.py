@@ -347,6 +347,39 @@ def looked_up(x, table, places):
 
 
 @tile.kernel
+def two_softmaxes(q, r, k, e, v, offsets):
+    """The difference of two attentions with the same values."""
+    T, H, D = q.shape
+    out = hl.zeros([T, H, D], dtype=q.dtype)
+    for b in hl.grid(offsets.shape[0] - 1):
+        for h in hl.grid(H):
+            for tq in hl.tile(offsets[b], offsets[b + 1], max_extent=T):
+                m = hl.full([tq], -1e30, dtype=hl.float32)
+                n = hl.full([tq], -1e30, dtype=hl.float32)
+                total = hl.zeros([tq], dtype=hl.float32)
+                others = hl.zeros([tq], dtype=hl.float32)
+                one = hl.zeros([tq, D], dtype=hl.float32)
+                other = hl.zeros([tq, D], dtype=hl.float32)
+                for tk in hl.tile(offsets[b], offsets[b + 1], max_extent=T):
+                    s = hl.dot(q[tq, h, :], k[tk, h, :].T) * 0.1
+                    most = hl.maximum(m, s.amax(1))
+                    p = hl.exp(s - most[:, None])
+                    c = hl.exp(m - most)
+                    total = total * c + p.sum(1)
+                    one = one * c[:, None] + hl.dot(p.to(v.dtype), v[tk, h, :])
+                    m = most
+                    s = hl.dot(r[tq, h, :], e[tk, h, :].T) * 0.1
+                    most = hl.maximum(n, s.amax(1))
+                    p = hl.exp(s - most[:, None])
+                    c = hl.exp(n - most)
+                    others = others * c + p.sum(1)
+                    other = other * c[:, None] + hl.dot(p.to(v.dtype), v[tk, h, :])
+                    n = most
+                out[tq, h, :] = (one / total[:, None] - 0.5 * other / others[:, None]).to(out.dtype)
+    return out
+
+
+@tile.kernel
 def normed_rows(x, residual, gain, w, offsets):
     """A sum of rows, stored, and products of its norm with weights of each group."""
     y = hl.zeros([x.shape[0], w.shape[2]], dtype=x.dtype)

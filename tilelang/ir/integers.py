@@ -138,14 +138,16 @@ def fold(expr: Expr) -> Expr:
             return expr
 
 
-def clamped(expr: Expr, size: int) -> Expr:
-    """A position that lies in a dimension of that size, whatever the expression is."""
+def clamped(expr: Expr, size: int, first: int = 0) -> Expr:
+    """A position from `first` on in a dimension of that size, whatever the expression is."""
     match expr:
-        case Apply("minimum", (Apply("maximum", (_, Const(0))), Const(last))) if last == size - 1:
+        case Apply("minimum", (Apply("maximum", (_, Const(a))), Const(b))) if (
+            a == first and b == size - 1
+        ):
             return expr
         case _:
-            low = Apply("maximum", (expr, const(0)), INT)
-            return Apply("minimum", (low, const(size - 1)), INT)
+            low = Apply("maximum", (expr, const(first)), Type(expr.type.shape, "int32"))
+            return Apply("minimum", (low, const(size - 1)), low.type)
 
 
 Index = GridIndex | TileScalar

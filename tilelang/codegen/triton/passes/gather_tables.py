@@ -54,8 +54,7 @@ class _Picked:
     def loaded(self) -> Expr:
         """All lanes at once."""
         shape = self.place.type.shape
-        low = apply("maximum", (self.place, integers.const(self.first)), "int32", shape)
-        held = apply("minimum", (low, integers.const(self.last)), "int32", shape)
+        held = integers.clamped(self.place, self.last + 1, self.first)
         load = _load_of(self.number)
         assert load is not None
         index = (*load.index[: self.dim], Gather(held), *load.index[self.dim + 1 :])

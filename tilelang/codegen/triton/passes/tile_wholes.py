@@ -5,15 +5,20 @@
                                                       next acc = acc + dot(x[t, k], w[g, k, n])
                                                   y[t, n] = acc
 
-Here w[g] is taken whole: 512 x 512 fit neither shared memory nor, as a result, registers.  Where
-columns or sums cannot be cut, they stay, and memory decides.
+Here w[g] is taken whole: 512 x 512 fit neither shared memory nor, as a result, registers.  Long
+rows by columns in tiles, as after a norm of the whole row, are cut along the sum alone:
+
+    y[t, n] = dot(x[t, :] * scale[t], w[:, n])
+
+Where columns or sums cannot be cut, they stay, and memory decides.
 """
 
 from __future__ import annotations
 
 from math import prod
 
-from tilelang.ir import Apply, Expr, KernelIR, every_expr
+from tilelang.ir import Apply, Expr, KernelIR, every_expr, reached
+from tilelang.ir.traversal import definitions
 from tilelang.language.dtypes import itemsize
 
 from .tile_columns import tile_columns
@@ -22,14 +27,38 @@ from .tile_sums import tile_sums
 # Bytes of an operand that is left whole.  By the compiler's figures 128 x 128 of bfloat16 spill on
 # no architecture; of float32, which takes three products for one, 64 x 64 do on two.
 WIDE, NARROW = 8 << 10, 32 << 10
+# Numbers of a row that is multiplied whole.  By the compiler's figures 512 of bfloat16, computed,
+# spill 592 bytes of 64 rows and 464 of 128 on sm_100, and of 1,024 some do not compile; 512 of
+# float32 spill 656 bytes and more in every block from 16 x 16 on.
+LONG_WIDE, LONG = 128, 256
 
 
 def tile_wholes(ir: KernelIR) -> KernelIR:
     """The kernel with those products in loops."""
-    if not any(_wide(e) for e in every_expr(ir.body) if isinstance(e, Apply)):
+    dots = [e for e in every_expr(ir.body) if isinstance(e, Apply) and e.op == "dot"]
+    alone = not any(_is_fed(dot, ir) for dot in dots)
+    if not any(_wide(dot) or (alone and _long(dot)) for dot in dots):
         return ir
     ir, columns = tile_columns(ir, _wide)
-    return tile_sums(ir, lambda dot: _wide(dot) or not columns.isdisjoint(dot.type.shape))
+    return tile_sums(
+        ir,
+        lambda dot: _wide(dot) or not columns.isdisjoint(dot.type.shape) or (alone and _long(dot)),
+    )
+
+
+def _is_fed(dot: Apply, ir: KernelIR) -> bool:
+    """Whether another product makes an operand, as scores of attention: rows stay for all of it."""
+    made = definitions(ir.body)
+    parts = (e for a in dot.args for e in reached(a, made))
+    return any(isinstance(e, Apply) and e.op == "dot" for e in parts)
+
+
+def _long(dot: Apply) -> bool:
+    """Whether rows that are multiplied by a tile of columns are long."""
+    contract: tuple[int, int] = dot.attr("contract")
+    length = dot.args[0].type.shape[contract[0]]
+    narrow = itemsize(dot.args[0].type.dtype) < 4
+    return isinstance(length, int) and length > (LONG if narrow else LONG_WIDE)
 
 
 def _wide(expr: Apply) -> bool:

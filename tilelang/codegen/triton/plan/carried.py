@@ -59,11 +59,15 @@ def is_latent(ir: KernelIR, target: Target) -> bool:
 
 
 def state(ir: KernelIR) -> int:
-    """Elements of the largest value that a loop carries, no block cuts, and a product reads."""
+    """Elements of the largest state that no block cuts."""
+    return max(map(_size, states(ir)), default=0)
+
+
+def states(ir: KernelIR) -> list[Carry]:
+    """The values that loops carry and products read."""
     made = definitions(ir.body)
     read = {e.name for dot in products(ir) for a in dot.args for e in _names(a, made)}
-    sizes = (_size(carry) for _, carry in _carried(ir) if carry.name in read)
-    return max(sizes, default=0)
+    return [carry for _, carry in _carried(ir) if carry.name in read]
 
 
 def scaled(ir: KernelIR) -> int:

@@ -18,11 +18,11 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
 from .alignment import BOX, LEAST_COPY, least_alignment
-from .carried import beside, is_latent, most_keys
+from .carried import beside, is_latent, most_keys, states
 from .groups import group_tile
 from .lives import most_alive
 from .memory import Pipe, shared_bytes
-from .roles import Roles, minor, products, roles, scattered, widest
+from .roles import Roles, longest_row, minor, products, roles, scattered, widest
 from .shapes import (
     FEW_ROWS,
     WIDE,
@@ -52,6 +52,9 @@ MANY = 4  # blocks of scores that are held at once, from which on registers spil
 # Elements of a value without products, and lanes to cut it down to, one for each thread of a warp:
 # by the compiler, full rows of 32768 numbers do not spill on 16 warps; the most before was 16384.
 LONGEST, LEAST = 32768, 32
+# Elements of whole rows beside a product that 8 warps hold: by the compiler's figures of norms of
+# sums, twice as many spill 24 to 88 bytes, and 24 to 424 in float32.
+ROWS = 16384
 
 
 @dataclass(frozen=True)
@@ -144,13 +147,16 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
         # results of several products of one operand: what the registers of 8 warps hold
         several = found.count > 1 and target.matrix_warps == 1
         return (128 if narrow else 64) // (2 if several else 1)
-    return rows_of(problem, axis, 128 if narrow else 64)
+    held = max(ROWS // longest_row(problem.ir), 16)  # as a norm before the product does
+    return rows_of(problem, axis, min(128 if narrow else 64, held))
 
 
 def _fused(problem: Problem, found: Roles, axis: Axis, target: Target) -> int:
     """The block of an axis of products of which one feeds another."""
     if found.of[axis.name] == {"columns"}:
         # of the last product alone: each tile of them computes the others again
+        if found.itemsize > 2 and states(problem.ir):
+            return 32  # by the compiler's figures 64 of a state spill 952 bytes, 32 up to 248
         return 64 if beside(problem.ir, found) else 128
     parallel = problem.fact(axis.name).kind == "parallel"
     times = max(widest(problem.ir) // WIDEST, 1)
@@ -311,7 +317,11 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
         or cut_both_ways(problem, found)
         or (three and (found.count > 2 or held >= HELD))
     )
+    rows = max((blocks.get(a, 1) for a, role in found.of.items() if role == {"rows"}), default=1)
+    long = 0 if found.fused else rows * longest_row(problem.ir)
+    tight = tight or long > ROWS // 2
     warps = 8 if largest >= 128 * (64 if found.fused or wide else 128) or tight else 4
+    warps = 16 if long > ROWS else warps
     stages = 2 if found.fused or found.count > 1 else 3
     if found.fused and side_by_side(problem, found, target):
         rows = max(blocks.get(a, 1) for a, role in found.of.items() if "rows" in role)
@@ -332,6 +342,8 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     # for attention in float32 ptxas takes 199 to 234 on sm_100, and 168 for ragged rows and keys,
     # which spilled 8 bytes; allowed more it takes 180
     cut = cut or (three and warps == 4 and target.columns > 0 and not found.backward)
+    # a state in float32 spills, and ptxas gives up: of 32 registers it spills 22,136 bytes
+    cut = cut or (three and bool(states(problem.ir)))
     return Width(
         warps, stages, "ieee", True, interiors=not found.backward and target.matrix_warps > 1,
         registers=REGISTERS if cut else None,

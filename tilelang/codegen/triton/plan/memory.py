@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from tilelang.analysis.facts import Facts
@@ -49,6 +49,7 @@ from tilelang.language.dtypes import itemsize
 from tilelang.language.op import OPS, SAME
 
 from .alignment import LEAST_COPY, uncopied
+from .life import Life
 from .placement import programs
 from .reductions import lanes_of, moved_bytes, reduction_bytes, value_bytes
 from .roles import products, summed
@@ -120,13 +121,13 @@ def launch_bytes(
     most = needed(loop)
     if not most:
         return reduction_bytes(loop, blocks, pipe.warps, made)
-    return max(most, _stored_bytes(statements((loop,)), blocks))
+    return max(most, _stored_bytes(statements((loop,)), blocks, made))
 
 
-def _stored_bytes(body: Iterable[Stmt], blocks: Mapping[str, int]) -> int:
-    """Bytes of the largest result that is on its way to memory."""
-    stored = (s.value for s in body if isinstance(s, Store))
-    return max((value_bytes(v, blocks) for v in stored if v.type.rank > 1), default=0)
+def _stored_bytes(body: Iterable[Stmt], blocks: Mapping[str, int], made: Mapping[str, Expr]) -> int:
+    """Bytes of the largest result on its way to memory: what is made of loads lies as they do."""
+    stored = (s.value for s in body if isinstance(s, Store) and s.value.type.rank > 1)
+    return max((value_bytes(v, blocks) for v in stored if not _of_loads(v, made)), default=0)
 
 
 def _is_once(ir: KernelIR, axis: str, blocks: Mapping[str, int]) -> bool:
@@ -170,33 +171,6 @@ def _most(loop: Loop, needed: Callable[[Loop, int], int]) -> int:
 
 
 @dataclass(frozen=True)
-class _Life:
-    """Bytes that are in shared memory from one part of a loop to another one.
-
-    `read`: how warps read them into registers, where they stay; None: a product reads the memory.
-    `passes`: several products read the same registers, which are filled as soon as they can be.
-    """
-
-    size: int
-    first: int
-    last: int
-    read: tuple[int, bool] | None
-    passes: bool = False
-
-    def after(self, before: _Life | None) -> _Life:
-        """The life that goes on with another product."""
-        if before is None:
-            return self
-        if self.read is not None and self.read == before.read:
-            return replace(before, passes=True)
-        return replace(before, last=self.last, passes=False)
-
-    def beside(self, number: int) -> int:
-        """Bytes while one part runs."""
-        return self.size if self.first <= number <= self.last and not self.passes else 0
-
-
-@dataclass(frozen=True)
 class _Loop:
     """One loop with its own products; `runs`: inside of a program, so that copies go ahead."""
 
@@ -227,8 +201,8 @@ class _Loop:
         barriers = BARRIERS if dots and self.pipe.target.columns else 0
         split = max(map(self.pipe.parts, dots), default=1)
         moved = split * moved_bytes(own_exprs(self.loop), self.blocks)
-        # while copies are on their way
-        stored = _stored_bytes(self.loop.body, self.blocks) if self.ahead else 0
+        # beside what is kept: of a launch that keeps nothing, launch_bytes has the largest result
+        stored = _stored_bytes(self.loop.body, self.blocks, self.made) if kept else 0
         return sum(kept.values()) + max([passing, stored, *most]) + moved + barriers
 
     def _parts(self) -> tuple[tuple[int, Apply | Loop], ...]:
@@ -262,14 +236,15 @@ class _Loop:
 
     def _held(
         self, parts: tuple[tuple[int, Apply | Loop], ...]
-    ) -> tuple[dict[Expr, int], dict[Expr, _Life]]:
+    ) -> tuple[dict[Expr, int], dict[Expr, Life]]:
         """What operands take for the whole loop, and what they take from one part to another."""
         made = self._made(parts)
         kept: dict[Expr, int] = {}
-        beside: dict[Expr, _Life] = {}
+        beside: dict[Expr, Life] = {}
         for number, (_, dot) in enumerate(parts):
             if isinstance(dot, Loop):
                 continue
+            waits = None
             for side in (0, 1):
                 whole, passing = self._operand(dot, side)
                 for key, size in whole:
@@ -279,8 +254,10 @@ class _Loop:
                 for key, size in passing:
                     first = min(made.get(key, number), number)
                     passes = several and isinstance(key, Load)
-                    life = _Life(size, first, number, read, passes)
+                    life = Life(size, first, number, read, passes, waits)
                     beside[key] = life.after(beside.get(key))
+                if any(not isinstance(key, Load) for key, _ in passing):
+                    waits = number
         return kept, beside
 
     def copied(self) -> int:
@@ -366,7 +343,8 @@ class _Loop:
                 where.append((load, max(count, 1) * value_bytes(load, self.blocks)))
         elif load is not None and not (side == 0 and through and self._in_registers(load)):
             kept.append((operand, parts * size))
-        large = not through or size > HELD  # registers hold the others
+        # registers hold the others, which are results of products
+        large = not through or size > HELD or self._lies(operand)
         if load is None and side == 0 and large and self._stays(operand):
             kept.append((operand, parts * size))
         elif not direct and (load is None or self._moves(load)):
@@ -409,21 +387,36 @@ class _Loop:
         operand, parts = dot.args[side], self.pipe.parts(dot)
         size = value_bytes(operand, self.blocks)
         if self._asynchronous(dot):
-            passes = side == 1 or (parts == 1 and (_turned(dot) or self._crowded()))
+            apart = self._lies(operand) and not (loaded or self.ahead)
+            passes = side == 1 or (parts == 1 and (_turned(dot) or self._crowded() or apart))
             return [(operand, parts * size)] if passes else []
         if loaded:
             return []
-        made = reached(operand, self.made)
-        if parts == 1 and not any(isinstance(e, Apply) and e.op == "dot" for e in made):
-            return [] if _of_loads(operand, self.made) else [(operand, size)]
+        of_loads, made_before = _of_loads(operand, self.made), not self._multiplied(operand)
+        if parts == 1 and made_before:
+            return [] if of_loads else [(operand, size)]
         every = list(dict.fromkeys(_dots_in(self.loop)))  # and those of loops inside, which feed it
         across = any(rows < columns for rows, columns in map(self._shape, every))
         chained = len(every) > 1 and across
         # a right operand that is loaded for three products has left memory by then
         gone = parts > 1 and not self.ahead and self._source(dot.args[1])[0] is not None
         if side == 0 and (gone or not chained):
-            return []
+            whole = made_before and not (of_loads or chained)  # and split where it is multiplied
+            return [(operand, size)] if whole else []
         return [(operand, parts * size)]
+
+    def _lies(self, operand: Expr) -> bool:
+        """Whether an operand of asynchronous products lies as memory does, which they read it from.
+
+        Results of other products lie as these want them, what is copied ahead is read so, and
+        tensor memory takes either.
+        """
+        return not (self._multiplied(operand) or self.pipe.target.columns)
+
+    def _multiplied(self, operand: Expr) -> bool:
+        """Whether a product is a part of an operand."""
+        made = reached(operand, self.made)
+        return any(isinstance(e, Apply) and e.op == "dot" for e in made)
 
     def _crowded(self) -> bool:
         """Whether tensor memory has no room for left operands besides results."""

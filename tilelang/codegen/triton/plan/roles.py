@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
-from tilelang.ir import Along, Apply, Dim, Gather, KernelIR, Load, every_expr, every_store
+from tilelang.ir import Along, Apply, Dim, Gather, KernelIR, Load, every_expr, every_store, reached
+from tilelang.ir.traversal import definitions
 from tilelang.language.dtypes import itemsize
 
 
@@ -43,6 +45,21 @@ def widest(ir: KernelIR) -> int:
     """Columns of the widest result that no block cuts."""
     columns = (dot.type.shape[-1] for dot in products(ir))
     return max((power_of_two(dim) for dim in columns if isinstance(dim, int)), default=1)
+
+
+def longest_row(ir: KernelIR) -> int:
+    """Numbers beside each position of a tile in the longest value that is no product's."""
+    made = definitions(ir.body)
+
+    def numbers(value: Apply) -> int:
+        whole = [d for d in value.type.shape if isinstance(d, int)]
+        return prod(map(power_of_two, whole)) if len(whole) < value.type.rank else 1
+
+    rows = [e for e in every_expr(ir.body) if isinstance(e, Apply) and numbers(e) > 1]
+    for row in sorted(rows, key=numbers, reverse=True):
+        if not any(isinstance(e, Apply) and e.op == "dot" for e in reached(row, made)):
+            return numbers(row)
+    return 1
 
 
 def roles(ir: KernelIR) -> Roles:
