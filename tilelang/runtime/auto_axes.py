@@ -20,9 +20,9 @@ from jax.sharding import NamedSharding
 
 from ..analysis.facts import Facts
 from ..ir import KernelIR
-from ..transforms.partition import Factor, factors
+from ..transforms.partition import Factor
 from .jax_compat import axes_of
-from .sharding import Run, Splits, settled
+from .sharding import Run, Splits, settled, splittable
 
 
 def over_auto_axes(
@@ -47,7 +47,9 @@ def over_auto_axes(
 
     call.__name__ = ir.name
     run = custom_partitioning(call)
-    run.def_partition(partition, sharding_rule=rule_of(ir, factors(ir, facts), operands, results))
+    run.def_partition(
+        partition, sharding_rule=rule_of(ir, splittable(ir, facts), operands, results)
+    )
     return run
 
 
@@ -68,7 +70,7 @@ def rule_of(
     What no results have is summed over, and arrives as it is sharded: the split says no to it, if
     it cannot be added up.  Of positions that stay together a name stands for all.
     """
-    known = {place: (n, f) for n, f in enumerate(every) if f.kind for place in f.dims}
+    known = {place: (n, f) for n, f in enumerate(every) for place in f.dims}
     inner = dict[str, int]()
 
     def mapped(name: str, dim: int, size: int, role: str) -> str | CompoundFactor:

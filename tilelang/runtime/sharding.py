@@ -248,6 +248,11 @@ def _settled(
     return _split(ir, chosen, sizes)
 
 
+def splittable(ir: KernelIR, facts: Facts) -> tuple[Factor, ...]:
+    """What a mesh may split: the kernel as it is, or its stages."""
+    return tuple(f for f in factors(ir, facts) if f.kind or staged(ir, facts, f.axes))
+
+
 def _sharded(specs: Mapping[str, Spec]) -> Iterator[tuple[tuple[str, int], Names]]:
     """The dimensions that are split, and over which mesh axes."""
     for tensor, spec in specs.items():
