@@ -14,6 +14,7 @@ from tilelang.language.dtypes import is_float
 from tilelang.reference import evaluate
 from tilelang.transforms.local import local, more
 from tilelang.transforms.partition import Factor, factors
+from tilelang.transforms.stages import staged
 
 Arrays = Mapping[str, np.ndarray]
 COUNTS = (2, 3, 4)
@@ -21,19 +22,35 @@ COUNTS = (2, 3, 4)
 
 def divided(ir: KernelIR, arrays: Arrays) -> Iterator[str]:
     """Every factor that may be split, into all of its divisors up to 4: what is not the whole."""
-    whole = evaluate(ir, arrays)
-    for factor in factors(ir, analyze(ir)):
-        counts = [n for n in COUNTS if factor.kind and factor.size and factor.splits(n)]
+    whole, facts = evaluate(ir, arrays), analyze(ir)
+    for factor in factors(ir, facts):
+        stages = (ir,) if factor.kind else staged(ir, facts, factor.axes)
+        counts = [n for n in COUNTS if stages and factor.size and factor.splits(n)]
         for count in counts:
+            made = dict(arrays)
             try:
-                each = [_device(ir, factor, count, part, arrays) for part in range(count)]
+                for stage in stages:
+                    made |= _by_devices(stage, factor, count, made)
             except TileError as error:  # the whole had nothing that was refused
                 yield f"{ir.name}, {sorted(factor.axes)} in {count}: {error.what}"
                 continue
             for name in ir.returns:
-                mine = _together(factor, name, [results[name] for results in each])
-                if not _alike(mine, whole[name], name in dict(factor.added)):
+                if not _alike(made[name], whole[name], name in dict(factor.added)):
                     yield f"{name} of {ir.name}, {sorted(factor.axes)} in {count}"
+
+
+def _by_devices(stage: KernelIR, factor: Factor, count: int, arrays: Arrays) -> Arrays:
+    """The results of a stage on `count` devices, put together."""
+    own = next((f for f in factors(stage, analyze(stage)) if f.dims & factor.dims), None)
+    known = {name: arrays[name] for p in stage.params if (name := p.tensor)}
+    if own is None:
+        return evaluate(stage, known)
+    assert own.kind, f"{stage.name}: {own.why}"
+    each = [_device(stage, own, count, part, known) for part in range(count)]
+    found = {name: _together(own, name, [r[name] for r in each]) for name in stage.returns}
+    if own == factor:
+        return found
+    return {name: array.astype(each[0][name].dtype) for name, array in found.items()}
 
 
 def _alike(mine: np.ndarray, whole: np.ndarray, added: bool) -> bool:
@@ -68,6 +85,8 @@ def _device(
 
 def _together(factor: Factor, name: str, parts: Sequence[np.ndarray]) -> np.ndarray:
     """A result of all devices."""
+    if name in dict(factor.added) and factor.kind in ("max", "min"):
+        return (np.fmax if factor.kind == "max" else np.fmin).reduce(parts)
     if name in dict(factor.added):
         return np.sum([np.nan_to_num(p.astype(np.float64)) for p in parts], axis=0)
     dims = [dim for tensor, dim in factor.dims if tensor == name]

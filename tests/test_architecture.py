@@ -157,7 +157,8 @@ BUDGET = {
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
     # softmax.py: totals that are kept from zero; what is compared is computed again
     # numbers of the whole on a mesh: positions.py
-    "transforms": 5635,  # ends of split ranges; detached gauges; whole offsets; the largest
+    # kernels in stages, on meshes, by the formulas of gradients: stages.py
+    "transforms": 5770,  # ends of split ranges; detached gauges; whole offsets; the largest
     # rules that stood in both back ends; which field of a config was meant; how many tiles
     "schedule": 848,  # which ranges memory holds, where they end; rules of refusals; tiles
     # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools;
@@ -183,7 +184,8 @@ BUDGET = {
     # what decorators, options and gradients of users are not; numbers of tiles as positions
     # arguments that share memory with what is stored to, on GPUs
     # objects and functions that nodes of Dynamo's graphs hold, guarded by identity
-    "runtime": 7_600,  # forked.py; offsets past a bucket; rules.py; FSDP; shared heads
+    # what devices exchange between stages, and where they agree
+    "runtime": 7_710,  # forked.py; offsets past a bucket; rules.py; FSDP; shared heads
     "aot": 1570,  # a worker that stays for JAX; tensor memory of sm_100; transfers beside kernels
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
     "autotune": 2725,  # waits for transfers of XLA; what cannot be tuned; digests of questions
@@ -215,6 +217,7 @@ MUTABLE = {
     "transforms.place._Scope": "one open loop while its body is written",
     "transforms.place._Writer": "gives out names while one nest is written",
     "transforms.reverse._Program": "collects the launches of one derivative",
+    "transforms.stages._Cut": "collects the stages of a kernel, which read those before",
     "transforms.saved.Residuals": "collects what one backward launch reads",
     "codegen.triton.plan.steps._Since": "what threads did since they last waited",
 }

@@ -557,7 +557,8 @@ class Kernel:
             return self._stages(self._batch(parsed, names, size), config)
 
         def replaced(ir: KernelIR) -> Stages:
-            return self._stages(parsing.Remembered(ir, parsed.reads), config)
+            known = {a.name for a in ir.axes} == {a.name for a in parsed.ir.axes}
+            return self._stages(parsing.Remembered(ir, parsed.reads), config if known else None)
 
         lock, element = locks.active(), None
         planned = functools.partial(self._planned, parsed, config, lock=lock)

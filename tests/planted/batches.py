@@ -11,10 +11,9 @@ import tilelang as tile
 from tests.planted.passes import Mutation
 from tests.runtime import test_batching, test_buckets, test_sharding
 from tests.subjects import SUBJECTS
-from tests.transforms import test_batch, test_multiples, test_partition
-from tilelang.ir import Load, Store, Var, walk
+from tests.transforms import test_batch, test_multiples, test_partition, test_stages
+from tilelang.ir import Apply, Load, Store, Var, walk
 from tilelang.runtime import (
-    auto_axes,
     buckets,
     execution,
     jax_gradient,
@@ -24,10 +23,10 @@ from tilelang.runtime import (
     torch_batching,
 )
 from tilelang.runtime.lowering import proved
-from tilelang.transforms import batch, local, multiples, partition, positions
+from tilelang.transforms import batch, local, multiples, partition, positions, stages
 
 _prepare, _rows = jax_programs.prepare, buckets.ragged_rows
-_rule_of, _sharded = auto_axes.rule_of, sharding._sharded
+_sharded = sharding._sharded
 _grown, _each, _operands_of = batch._grown, program.one_by_one, execution.operands_of
 
 
@@ -81,10 +80,6 @@ def _parts(name):
 def _gradient_parts(name):
     subject = next(s for s in SUBJECTS if s.name == name)
     return lambda: test_partition.test_the_parts_of_gradients(subject)
-
-
-def _of_all(ir, every, operands, results):
-    return _rule_of(ir, [replace(f, kind="parallel") for f in every], operands, results)
 
 
 def _counted() -> None:
@@ -240,8 +235,25 @@ MUTATIONS = (
         test_sharding.test_the_first_of_what_contradicts_is_done,
     ),
     Mutation(
-        "what is not split has one name for XLA", auto_axes, "rule_of", _of_all,
-        test_sharding.test_dimensions_that_are_not_split_have_names_of_their_own,
+        "what is not split has one name for XLA", sharding, "staged",
+        lambda ir, facts, axes: (ir,),
+        test_sharding.test_what_has_no_stages_has_a_name_of_its_own,
+    ),
+    Mutation(
+        "arrays of one stage are whole in another", sharding, "_alike",
+        lambda specs, split: dict(specs), test_sharding.test_stages_agree_on_what_is_sharded,
+    ),
+    Mutation(
+        "sums that need others are made with them", stages._Cut, "_after", lambda self, name: 0,
+        _parts("jagged_layer_norm"),
+    ),
+    Mutation(
+        "a part of the largest is the largest", partition, "FOLDS", {"sum": "sum", "max": "sum"},
+        test_stages.test_the_stages_of_a_softmax,
+    ),
+    Mutation(
+        "what is computed of the largest is put together", partition, "Var", Apply,
+        test_stages.test_a_number_times_the_largest_is_not_the_largest,
     ),
     Mutation(
         "gradients of what shards share are a shard's", jax_gradient, "varying_alike", list,

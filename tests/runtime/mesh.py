@@ -30,10 +30,12 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import tilelang as tile
+import tilelang.language as hl
 from examples.dense.matmul import matmul
 from examples.jagged.grouped_gemm import grouped_gemm
 from examples.jagged.grouped_query_attention import grouped_query_attention
 from examples.jagged.jagged_dense_add import jagged_dense_add
+from examples.jagged.jagged_layer_norm import jagged_layer_norm
 from examples.jagged.jagged_mean import jagged_mean
 from examples.jagged.jagged_softmax import jagged_softmax
 from examples.jagged.jagged_sum import jagged_sum
@@ -96,6 +98,23 @@ def gradients_of_boxes(x, dense, offsets):
     return jax.grad(lambda x, d: (jagged_dense_add(x, d, offsets) ** 2).sum(), (0, 1))(x, dense)
 
 
+def gradients_of_groups(x, offsets):
+    return jax.grad(lambda x: (jagged_softmax(x, offsets) ** 2).sum())(x)
+
+
+@tile.kernel
+def running_sum(x, offsets):
+    """Every row with those before it: no sum of parts."""
+    y = hl.zeros_like(x)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for td in hl.tile(x.shape[1]):
+            before = hl.zeros([td], dtype=hl.float32)
+            for t in hl.tile(offsets[g], offsets[g + 1]):
+                y[t, td] = before + x[t, td]
+                before = before + x[t, td].sum(0)
+    return y
+
+
 # name -> kernel, arguments, mesh, how each is sharded
 CASES = {
     "columns": (grouped_gemm, GEMM, ONE, (P(), P(None, None, "d"), P())),
@@ -122,6 +141,10 @@ CASES = {
     "keys of sequences": (varlen_attention, SEQUENCES, ONE, (P(), P("d"), P(), P())),
     "rows of boxes": (jagged_dense_add, BOXES, ONE, (P("d"), P(), P())),
     "rows of groups": (jagged_softmax, (X, OFFSETS), ONE, (P("d"), P())),
+    "gradients of rows of groups": (gradients_of_groups, (X, OFFSETS), ONE, (P("d"), P())),
+    "a norm of groups": (jagged_layer_norm, (X, X[0], X[1], OFFSETS), ONE, (P("d"), *(P(),) * 3)),
+    "features and rows of groups": (jagged_softmax, (X, OFFSETS), TWO, (P("a", "b"), P())),
+    "states": (running_sum, (X, OFFSETS), ONE, (P("d"), P())),
     "gradients of sequences": (gradients_of_sequences, SEQUENCES, ONE, (P("d"), P(), P(), P())),
     "gradients of boxes": (gradients_of_boxes, BOXES, ONE, (P("d"), P(), P())),
     "a sum of rows": (jagged_sum, (X, OFFSETS), ONE, (P("d"), P())),

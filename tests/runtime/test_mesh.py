@@ -51,33 +51,22 @@ RIGHT = {
     "gradients of columns": (ADDED, "P(None, None), P(None, None, 'd')"),
     "gradients of groups": ({"all-reduce": 2}, "P(None, None), P('d', None, None)"),
     "gradients of heads that share keys": ({}, ", ".join(["P('d', None, None)"] * 3)),
+    # in stages: the maximum, then the sums
+    "keys": ({"all-reduce": 2}, "P(None, None, None, None)"),
+    "keys of sequences": ({"all-reduce": 2}, "P(None, None, None)"),
+    "rows of groups": ({"all-reduce": 2}, "P('d', None)"),
+    "gradients of rows of groups": ({"all-reduce": 3}, "P('d', None)"),
+    "a norm of groups": ({"all-reduce": 2}, "P('d', None)"),
+    "features and rows of groups": ({"all-reduce": 2}, "P('a', 'b')"),
 }
 REFUSED = {
-    "keys": (
-        "dimension 2 of k is sharded over mesh axis 'd', which kernel flash_attention cannot be "
-        "split over: tk is ordered: carries total, acc, m\n"
-        '  File "examples/dense/flash_attention.py", line 40\n'
-        "    for tk in hl.tile(0, tq.end if causal else S, max_extent=S):\n"
-        f"    {'^' * 59}\n"
-        "  hint: replicate it, jax.sharding.reshard(k, PartitionSpec()), shard dimension 0 or 1 "
-        "instead, or call the kernel inside jax.shard_map, which gives it one shard at a time"
-    ),
-    "rows of groups": (
-        "dimension 0 of x is sharded over mesh axis 'd', which kernel jagged_softmax cannot be "
-        "split over: tm is ordered: carries total, m\n"
-        '  File "examples/jagged/jagged_softmax.py", line 44\n'
-        "    for tm in hl.tile(begin, end):\n"
-        f"    {'^' * 29}\n"
+    "states": (
+        "dimension 0 of x is sharded over mesh axis 'd', which kernel running_sum cannot be "
+        "split over: something is stored in the loop over t\n"
+        '  File "tests/runtime/mesh.py", line 111\n'
+        "    for t in hl.tile(offsets[g], offsets[g + 1]):\n"
+        f"    {'^' * 44}\n"
         "  hint: replicate it, jax.sharding.reshard(x, PartitionSpec()), shard dimension 1 "
-        "instead, or call the kernel inside jax.shard_map, which gives it one shard at a time"
-    ),
-    "keys of sequences": (
-        "dimension 0 of k is sharded over mesh axis 'd', which kernel varlen_attention cannot be "
-        "split over: tk is ordered: carries total, acc, m\n"
-        '  File "examples/jagged/varlen_attention.py", line 57\n'
-        "    for tk in hl.tile(begin, last, max_extent=longest):\n"
-        f"    {'^' * 50}\n"
-        "  hint: replicate it, jax.sharding.reshard(k, PartitionSpec()), shard dimension 1 "
         "instead, or call the kernel inside jax.shard_map, which gives it one shard at a time"
     ),
     "offsets": (
@@ -152,6 +141,7 @@ def agrees(found: dict[str, dict], other: dict | None = None) -> None:
 def test_some_ways_to_shard():
     some = "rows and groups", "a mean of rows", "elements of a batch", "gradients of rows"
     some += "heads that share keys", "queries of sequences", "rows of boxes", "gradients of boxes"
+    some += "gradients of rows of groups", "keys of sequences"
     agrees(lines(*some, *REFUSED))
 
 
@@ -189,6 +179,7 @@ COMPILED = {
     "rows of boxes": 1,
     "gradients of sequences": 4,
     "gradients of boxes": 3,
+    "rows of groups": 3,
 }
 # The last one is a mesh of 16 chips of four hosts.
 TOPOLOGIES = [

@@ -138,8 +138,8 @@ def test_a_forked_process_is_told_instead_of_waiting_for_threads_of_its_parent()
     assert answer.stdout.splitlines() == [
         "double is called in a process that was forked after JAX had begun: the threads that run "
         "programs stayed in the parent",
-        "  hint: start workers with multiprocessing's \"spawn\" (DataLoader(..., "
-        "multiprocessing_context=\"spawn\")), or call kernels in the parent",
+        '  hint: start workers with multiprocessing\'s "spawn" (DataLoader(..., '
+        'multiprocessing_context="spawn")), or call kernels in the parent',
     ]
 
 

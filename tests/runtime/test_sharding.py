@@ -13,10 +13,10 @@ from examples.dense.flash_attention import flash_attention
 from examples.jagged.grouped_gemm import grouped_gemm
 from examples.jagged.grouped_query_attention import grouped_query_attention
 from tests.derivatives import parsed
+from tests.transforms.test_stages import running_sum, shares
 from tilelang.errors import CallError
 from tilelang.runtime import auto_axes
-from tilelang.runtime.sharding import settled
-from tilelang.transforms.partition import factors
+from tilelang.runtime.sharding import settled, splittable
 
 GEMM = (np.zeros((8, 6), np.float32), np.zeros((2, 6, 4), np.float32), np.int32([0, 3, 8]))
 SIZES = {"a": 2, "b": 2, "c": 3}
@@ -26,7 +26,8 @@ def split(given, made=()):
     """The loops that are split, and over what."""
     ir, facts = parsed(grouped_gemm, GEMM)
     found = settled(ir, facts, dict(given), dict(made), SIZES)
-    return {"+".join(sorted(factor.axes)): names for factor, names in found.axes}
+    (whole,) = found.stages
+    return {"+".join(sorted(factor.axes)): names for factor, names in whole.axes}
 
 
 ROWS, COLUMNS = ("x", (("a",), ())), ("w", ((), (), ("b",)))
@@ -68,7 +69,7 @@ def test_what_no_loop_runs_along_is_refused():
 
 def rule(kernel, arguments, operands):
     ir, facts = parsed(kernel, arguments)
-    return auto_axes.rule_of(ir, factors(ir, facts), operands, ir.returns)
+    return auto_axes.rule_of(ir, splittable(ir, facts), operands, ir.returns)
 
 
 def test_the_rule_of_a_grouped_product():
@@ -82,13 +83,33 @@ def test_the_rule_of_a_grouped_product():
 
 
 def test_dimensions_that_are_not_split_have_names_of_their_own():
-    """Else XLA would shard values because keys are."""
+    """Else XLA would shard the widths of values because those of keys are."""
     heads = (np.zeros((2, 2, 32, 16), np.float32),) * 3
     found = rule(flash_attention, heads, ("q", "k", "v"))
     q, k, v = found.operand_mappings
     (out,) = found.result_mappings
     assert q[2] == out[2] and q[:2] == k[:2] == v[:2] == out[:2]
-    assert k[2] != v[2] and len({q[3], k[3], v[3], out[3]}) == 4
+    assert k[2] == v[2] != q[2] and {*found.reduction_factors} == {k[2]}  # in stages
+    assert len({q[3], k[3], v[3], out[3]}) == 4
+
+
+def test_what_has_no_stages_has_a_name_of_its_own():
+    """What iterations meet of a sum is no sum of parts."""
+    rows = np.zeros((8, 4), np.float32)
+    found = rule(tile.kernel(running_sum), (rows, GEMM[2]), ("x", "offsets"))
+    (x, _), (y,) = found.operand_mappings, found.result_mappings
+    assert x[1] == y[1] and x[0] != y[0]
+
+
+def test_stages_agree_on_what_is_sharded():
+    """The weights are read by both stages, and rows along them by one."""
+    rows = np.zeros((8,), np.float32)
+    ir, facts = parsed(tile.kernel(shares), (rows, rows, GEMM[2]))
+    found = settled(ir, facts, {"x": (("a",),), "w": ((),), "offsets": ((),)}, {}, SIZES)
+    assert [stage.ir.returns for stage in found.stages] == [("all_total",), ("y",)]
+    assert found.specs == {
+        "x": (("a",),), "w": (("a",),), "offsets": ((),), "all_total": ((),), "y": (("a",),),
+    }  # fmt: skip
 
 
 def test_the_rule_of_heads_that_share_keys():

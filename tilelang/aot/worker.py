@@ -80,9 +80,7 @@ def build(source: Source, request: Mapping[str, Any]) -> Built:
     # the results say which device is meant, also where no operand does: one that nothing reads is
     # dropped, and what it said with it
     start = time.perf_counter()
-    made = traced(
-        lambda host, given: jax.jit(host, out_shardings=sharding).lower(*given).compile()
-    )
+    made = traced(lambda host, given: jax.jit(host, out_shardings=sharding).lower(*given).compile())
     return Built(made, time.perf_counter() - start, traced)
 
 

@@ -20,11 +20,9 @@ from jax.sharding import NamedSharding
 
 from ..analysis.facts import Facts
 from ..ir import KernelIR
-from ..transforms.partition import Factor, factors
+from ..transforms.partition import Factor
 from .jax_compat import axes_of
-from .sharding import Split, settled
-
-Run = Callable[[Sequence[Any]], Sequence[Any]]
+from .sharding import Run, Splits, settled, splittable
 
 
 def over_auto_axes(
@@ -33,14 +31,14 @@ def over_auto_axes(
     operands: Sequence[str],
     results: Sequence[str],
     whole: Run,
-    local: Callable[[Split], Run],
+    local: Callable[[Splits], Sequence[Run]],
 ) -> Callable[..., tuple[Any, ...]]:
     """The call; `whole` runs the kernel, and `local` gives what runs that of one device."""
 
     def partition(mesh: Any, given: Any, made: Any) -> Any:
         """What each device runs, and how its arguments and results are sharded for that."""
         split = settled(ir, facts, _specs(operands, given), _specs(results, made), mesh.shape)
-        one = split.on_device(operands, results, local(split))
+        one = split.on_device(local(split))
         shardings = [_sharding(split, mesh, names) for names in (results, operands)]
         return mesh, one, *shardings
 
@@ -49,7 +47,9 @@ def over_auto_axes(
 
     call.__name__ = ir.name
     run = custom_partitioning(call)
-    run.def_partition(partition, sharding_rule=rule_of(ir, factors(ir, facts), operands, results))
+    run.def_partition(
+        partition, sharding_rule=rule_of(ir, splittable(ir, facts), operands, results)
+    )
     return run
 
 
@@ -58,7 +58,7 @@ def _specs(names: Sequence[str], arrays: Any) -> dict[str, Any]:
     return {name: axes_of(a.sharding, len(a.shape)) for name, a in pairs}
 
 
-def _sharding(split: Split, mesh: Any, names: Sequence[str]) -> tuple[NamedSharding, ...]:
+def _sharding(split: Splits, mesh: Any, names: Sequence[str]) -> tuple[NamedSharding, ...]:
     return tuple(NamedSharding(mesh, split.spec(name)) for name in names)
 
 
@@ -70,7 +70,7 @@ def rule_of(
     What no results have is summed over, and arrives as it is sharded: the split says no to it, if
     it cannot be added up.  Of positions that stay together a name stands for all.
     """
-    known = {place: (n, f) for n, f in enumerate(every) if f.kind for place in f.dims}
+    known = {place: (n, f) for n, f in enumerate(every) for place in f.dims}
     inner = dict[str, int]()
 
     def mapped(name: str, dim: int, size: int, role: str) -> str | CompoundFactor:

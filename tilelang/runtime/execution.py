@@ -25,7 +25,7 @@ from .launch import Launch, TensorArgument, check_of, framework_of, launch
 from .lowering import Lowered, Target, launched_by_jax, proved
 from .primitive import Code, Flags, Generated, call
 from .program import at_once, generated, on_cpu, one_by_one, program
-from .sharding import Split, over_mesh, split_of
+from .sharding import Run, Splits, names_of, operands_of, over_mesh, split_of
 
 Programs = MutableMapping[Hashable, Callable[..., Any]]
 
@@ -151,20 +151,26 @@ def _sharded(
     key = (specs, tuple(mesh.shape.items()))
     if key not in codes:
         split = split_of(ir, proved(ir), dict(zip(operands, specs, strict=True)), mesh.shape)
-        codes[key] = split, _code(replace(chosen, stages=chosen.stages.replaced(split.local)))
-    split, code = codes[key]
-    return over_mesh(split, operands, names_of(ir), mesh, partial(call, code))(arrays)
+        codes[key] = split, _on_device(chosen, split)
+    split, runs = codes[key]
+    return over_mesh(split, mesh, runs)(arrays)
+
+
+def _on_device(chosen: Chosen, split: Splits) -> tuple[Run, ...]:
+    """The kernels that one device runs; a config is one for the author's loops."""
+    stages = (chosen.stages.replaced(stage.local) for stage in split.stages)
+    return tuple(partial(call, _code(replace(chosen, stages=own))) for own in stages)
 
 
 def _spread(chosen: Chosen, codes: MutableMapping[Any, Any], *arrays: Any) -> tuple[Any, ...]:
     """The results where XLA decides what is sharded; `codes` keeps what one device runs."""
     ir = chosen.stages.ir
 
-    def local(split: Split) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        key = (split.axes, tuple(split.sizes.items()))
+    def local(split: Splits) -> tuple[Run, ...]:
+        key = (tuple(stage.axes for stage in split.stages), tuple(split.stages[0].sizes.items()))
         if key not in codes:
-            codes[key] = _code(replace(chosen, stages=chosen.stages.replaced(split.local)))
-        return partial(call, codes[key])
+            codes[key] = _on_device(chosen, split)
+        return codes[key]
 
     whole = partial(call, _code(chosen))
     return over_auto_axes(ir, proved(ir), operands_of(ir), names_of(ir), whole, local)(*arrays)
@@ -179,16 +185,6 @@ def _each(
     flags = [name in names for name in operands_of(one)]
     code = _code(replace(chosen, stages=element))
     return lambda platform, kind: one_by_one(code.generated(platform, kind), flags, own)
-
-
-def operands_of(ir: KernelIR) -> tuple[str, ...]:
-    """The arrays that generated code takes, in order."""
-    return tuple(param.tensor for param in ir.params if param.tensor)
-
-
-def names_of(ir: KernelIR) -> tuple[str, ...]:
-    """What generated code returns: the results, then arguments that are stored to."""
-    return (*ir.returns, *(t.name for t in ir.tensors if t.mutated))
 
 
 def results_of(ir: KernelIR) -> tuple[tuple[tuple[int, ...], str], ...]:

@@ -1,8 +1,11 @@
-"""sharded(ir, specs, sizes, ...) -> Split: how a call on sharded arguments runs on a mesh.
+"""split_of(ir, specs, sizes, ...) -> Splits: how a call on sharded arguments runs on a mesh.
 
 A dimension that an argument is sharded along names a factor of the kernel; everything else that the
 factor holds is sharded alike, and what it leaves to be done is done by JAX around the kernel of one
 device: offsets are sliced and clipped before, results added up and cast behind.
+
+Where a loop needs what all devices have of a group before it goes on, the kernel runs in stages
+(`staged`), and each of them is split.
 """
 
 from __future__ import annotations
@@ -16,14 +19,18 @@ import jax
 from jax import numpy as jnp
 from jax.sharding import PartitionSpec
 
+from ..analysis import analyze
 from ..analysis.facts import Facts
 from ..errors import CallError, Loc
 from ..ir import KernelIR
 from ..transforms.local import local, more
 from ..transforms.partition import Factor, factors
+from ..transforms.stages import staged
 
 Names = tuple[str, ...]  # mesh axes
 Spec = tuple[Names, ...]  # of each dimension of an array
+Run = Callable[[Sequence[Any]], Sequence[Any]]  # the kernel of one device
+TOGETHER = {"max": jax.lax.pmax, "min": jax.lax.pmin}  # other parts are added up
 
 
 @dataclass(frozen=True)
@@ -35,11 +42,11 @@ class Split:
     sizes: Mapping[str, int]
     local: KernelIR
 
-    def spec(self, tensor: str) -> PartitionSpec:
+    def spec(self, tensor: str) -> Spec:
         """How a tensor is spread over the mesh."""
         found = {place: names for factor, names in self.axes for place in factor.dims}
         rank = len(self.ir.tensor(tensor).shape)
-        return PartitionSpec(*[found.get((tensor, dim)) or None for dim in range(rank)])
+        return tuple(found.get((tensor, dim), ()) for dim in range(rank))
 
     def given(self, name: str, array: Any, whole: bool = False) -> Any:
         """What the kernel of one device takes for an argument; `whole`: as numbers of the whole."""
@@ -61,31 +68,63 @@ class Split:
 
     def result(self, name: str, array: Any) -> Any:
         """A result of all devices, of that of one."""
-        added = {n for f, names in self.axes if name in dict(f.added) for n in names}
-        if added:
-            array = jax.lax.psum(array, tuple(sorted(added)))
+        over: dict[Any, set[str]] = {}
+        for factor, names in self.axes:
+            if name in dict(factor.added):
+                fold = TOGETHER.get(factor.kind or "", jax.lax.psum)
+                over.setdefault(fold, set()).update(names)
+        for fold, axes in over.items():
+            array = fold(array, tuple(sorted(axes)))
         return array.astype(self.ir.tensor(name).dtype)
 
-    def on_device(
-        self,
-        operands: Sequence[str],
-        results: Sequence[str],
-        run: Callable[[Sequence[Any]], Sequence[Any]],
-    ) -> Callable[..., tuple[Any, ...]]:
-        """What each device does with its shards, by the kernel of one device."""
+    def on_device(self, known: Mapping[str, Any], run: Run) -> Mapping[str, Any]:
+        """What each device makes of its shards, by the kernel of one device."""
         also = more(self.ir, [factor for factor, _ in self.axes])
-
-        def body(*arrays: Any) -> tuple[Any, ...]:
-            known = dict(zip(operands, arrays, strict=True))
-            given = [self.given(name, a) for name, a in known.items()]
-            given += [self.given(t, known[t], whole=True) for t in also.wholes.values()]
-            given += [self.first(factor) for factor in also.firsts.values()]
-            return tuple(self.result(n, r) for n, r in zip(results, run(given), strict=True))
-
-        return body
+        given = [self.given(name, known[name]) for name in operands_of(self.ir)]
+        given += [self.given(t, known[t], whole=True) for t in also.wholes.values()]
+        given += [self.first(factor) for factor in also.firsts.values()]
+        made = zip(names_of(self.ir), run(given), strict=True)
+        return {name: self.result(name, result) for name, result in made}
 
     def _count(self, names: Names) -> int:
         return _parts(self.sizes, names)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """A kernel over a mesh: as it is, or in stages, between which devices exchange what they have.
+
+    specs  how every tensor that a stage has is spread: the same in all of them
+    """
+
+    ir: KernelIR
+    stages: tuple[Split, ...]
+    specs: Mapping[str, Spec]
+
+    def spec(self, tensor: str) -> PartitionSpec:
+        """How a tensor is spread over the mesh."""
+        return PartitionSpec(*[names or None for names in self.specs.get(tensor, ())])
+
+    def on_device(self, runs: Sequence[Run]) -> Callable[..., tuple[Any, ...]]:
+        """What each device does with its shards; `runs` are the kernels of one device."""
+
+        def body(*arrays: Any) -> tuple[Any, ...]:
+            known = dict(zip(operands_of(self.ir), arrays, strict=True))
+            for stage, run in zip(self.stages, runs, strict=True):
+                known |= stage.on_device(known, run)
+            return tuple(known[name] for name in names_of(self.ir))
+
+        return body
+
+
+def operands_of(ir: KernelIR) -> tuple[str, ...]:
+    """The arrays that generated code takes, in order."""
+    return tuple(param.tensor for param in ir.params if param.tensor)
+
+
+def names_of(ir: KernelIR) -> tuple[str, ...]:
+    """What generated code returns: the results, then arguments that are stored to."""
+    return (*ir.returns, *(t.name for t in ir.tensors if t.mutated))
 
 
 def _parts(sizes: Mapping[str, int], names: Names) -> int:
@@ -94,8 +133,14 @@ def _parts(sizes: Mapping[str, int], names: Names) -> int:
 
 def split_of(
     ir: KernelIR, facts: Facts, specs: Mapping[str, Spec], sizes: Mapping[str, int]
-) -> Split:
+) -> Splits:
     """The split that the shardings of the arguments ask for; CallError where there is none."""
+    return _in_stages(ir, facts, specs, sizes, _asked)
+
+
+def _asked(
+    ir: KernelIR, facts: Facts, specs: Mapping[str, Spec], sizes: Mapping[str, int]
+) -> Split:
     every, chosen = factors(ir, facts), dict[Factor, Names]()
     for place, names in _sharded(specs):
         factor = _factor(ir, every, place, names, EXPLICIT)
@@ -110,18 +155,84 @@ def split_of(
     return _split(ir, chosen, sizes)
 
 
+def _in_stages(
+    ir: KernelIR,
+    facts: Facts,
+    specs: Mapping[str, Spec],
+    sizes: Mapping[str, int],
+    split: Callable[[KernelIR, Facts, Mapping[str, Spec], Mapping[str, int]], Split],
+) -> Splits:
+    """The split of a kernel, or of its stages where it cannot be split as a whole."""
+    try:
+        return _together(ir, [split(ir, facts, specs, sizes)])
+    except CallError as no:
+        unsplit = _unsplit(ir, facts, specs, sizes)
+        stages = staged(ir, facts, {axis for factor in unsplit for axis in factor.axes})
+        if not stages:
+            raise
+        known, made = _alike(specs, unsplit), list[Split]()
+        for stage in stages:
+            own = {t.name: known[t.name] for t in stage.tensors if t.name in known}
+            try:
+                made.append(split(stage, analyze(stage), own, sizes))
+            except CallError:
+                raise no from None
+            known |= {t.name: made[-1].spec(t.name) for t in stage.tensors if t.role != "view"}
+        if any(s.spec(t.name) != known[t.name] for s in made for t in s.ir.tensors):
+            raise no from None  # what one stage has in parts another one has as a whole
+        return _together(ir, made)
+
+
+def _together(ir: KernelIR, stages: Sequence[Split]) -> Splits:
+    specs = {t.name: stage.spec(t.name) for stage in stages for t in stage.ir.tensors}
+    return Splits(ir, tuple(stages), specs)
+
+
+def _unsplit(
+    ir: KernelIR, facts: Facts, specs: Mapping[str, Spec], sizes: Mapping[str, int]
+) -> Mapping[Factor, Names]:
+    """What arguments are sharded along, evenly, and the kernel cannot be split over."""
+    asked, every = dict(_sharded(specs)), [f for f in factors(ir, facts) if f.kind is None]
+    found = {f: asked[place] for f in every for place in sorted(f.dims & {*asked})}
+    return {f: names for f, names in found.items() if f.splits(_parts(sizes, names))}
+
+
+def _alike(specs: Mapping[str, Spec], split: Mapping[Factor, Names]) -> dict[str, Spec]:
+    """The shardings, of all that a factor holds alike."""
+    own = {place: names for factor, names in split.items() for place in factor.dims}
+    return {
+        name: tuple(own.get((name, dim), names) for dim, names in enumerate(spec))
+        for name, spec in specs.items()
+    }
+
+
 def settled(
     ir: KernelIR,
     facts: Facts,
     given: Mapping[str, Spec],
     made: Mapping[str, Spec],
     sizes: Mapping[str, int],
-) -> Split:
+) -> Splits:
     """The split where a compiler chose the shardings, which may contradict each other.
 
     What comes first is done, and the rest is sharded anew: arguments go before results.  CallError
     where an argument is sharded along what no kernel of one device could run on.
     """
+
+    def split(ir: KernelIR, facts: Facts, given: Mapping[str, Spec], sizes: Mapping) -> Split:
+        own = {t.name: made[t.name] for t in ir.tensors if t.name in made}
+        return _settled(ir, facts, given, own, sizes)
+
+    return _in_stages(ir, facts, given, sizes, split)
+
+
+def _settled(
+    ir: KernelIR,
+    facts: Facts,
+    given: Mapping[str, Spec],
+    made: Mapping[str, Spec],
+    sizes: Mapping[str, int],
+) -> Split:
     every, chosen = factors(ir, facts), dict[Factor, Names]()
     asked = [(_factor(ir, every, at, names, AUTO), names) for at, names in _sharded(given)]
     # nothing is added up because a result is sharded
@@ -135,6 +246,11 @@ def settled(
         if factor not in chosen and even and not taken.intersection(names):
             chosen[factor] = names
     return _split(ir, chosen, sizes)
+
+
+def splittable(ir: KernelIR, facts: Facts) -> tuple[Factor, ...]:
+    """What a mesh may split: the kernel as it is, or its stages."""
+    return tuple(f for f in factors(ir, facts) if f.kind or staged(ir, facts, f.axes))
 
 
 def _sharded(specs: Mapping[str, Spec]) -> Iterator[tuple[tuple[str, int], Names]]:
@@ -214,18 +330,14 @@ def _listed(names: Names) -> str:
 
 
 def over_mesh(
-    split: Split,
-    operands: Sequence[str],
-    results: Sequence[str],
-    mesh: Any,
-    run: Callable[[Sequence[Any]], Sequence[Any]],
+    split: Splits, mesh: Any, runs: Sequence[Run]
 ) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """The call on whole arrays; `run` is the kernel of one device."""
-    specs = tuple(split.spec(name) for name in operands)
-    body = split.on_device(operands, results, run)
+    """The call on whole arrays; `runs` are the kernels of one device."""
+    specs = tuple(map(split.spec, operands_of(split.ir)))
     whole = jax.shard_map(
-        body, mesh=mesh, in_specs=specs, out_specs=tuple(map(split.spec, results)), check_vma=False
-    )
+        split.on_device(runs), mesh=mesh, in_specs=specs,
+        out_specs=tuple(map(split.spec, names_of(split.ir))), check_vma=False,
+    )  # fmt: skip
     # the mesh is named: jax.jit of a vmap knows of none where the caller set none
     places = tuple(jax.sharding.NamedSharding(mesh, spec) for spec in specs)
     return lambda arrays: whole(*map(jax.sharding.reshard, arrays, places))

@@ -29,7 +29,7 @@ from ..ir import (
 from ..ir import definitions as assigned
 from ..ir.traversal import loads, map_range
 from .multiples import uncast
-from .partition import INT, Factor
+from .partition import FOLDS, INT, Factor
 from .positions import limits, of_whole
 
 
@@ -38,7 +38,7 @@ def local(ir: KernelIR, split: Mapping[Factor, int]) -> KernelIR:
     parts = {place: n for factor, n in split.items() for place in factor.dims}
     edges = {place: n for factor, n in split.items() for place in factor.edges}
     axes = {axis: factor.size // n for factor, n in split.items() for axis in factor.axes}
-    sums = {t: d for factor in split if factor.kind == "sum" for t, d in factor.added}
+    sums = {t: d for factor in split if factor.kind in FOLDS for t, d in factor.added}
 
     def shape(tensor: Tensor) -> tuple[int, ...]:
         places = [((tensor.name, dim), size) for dim, size in enumerate(tensor.shape)]

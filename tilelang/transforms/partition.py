@@ -7,6 +7,7 @@ rows      of ragged axes: ranges are clipped to the device's rows
 groups    offsets are sliced, and results that all groups write are added up
 sum       of an ordered axis: results are added up in float32, then cast; ranges are clipped, too.
           A result may be the sum times a number that every device knows: a mean is
+max, min  the same of the largest or smallest, where a result is that itself
 parallel  nothing
 
 Numbers are those of the whole: where offsets are read as numbers, as of how many rows a group has,
@@ -20,7 +21,7 @@ k[h // share]: positions that share one stay together, and it is split into as m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -45,6 +46,7 @@ from ..ir import (
     Store,
     TileScalar,
     Type,
+    Var,
     axis_of,
     every_store,
     inlined,
@@ -61,7 +63,8 @@ from .multiples import is_multiple, uncast
 from .positions import BEGINS, following, limits, mover, numbers, place_of, step, within
 
 Place = tuple[str, int]  # a tensor and one of its dimensions
-Kind = Literal["parallel", "rows", "groups", "sum"]
+Kind = Literal["parallel", "rows", "groups", "sum", "max", "min"]
+FOLDS: Mapping[str, Kind] = {"sum": "sum", "max": "max", "min": "min"}
 INT = Type((), "int32")
 SHAPED = SAME - {"reshape"}  # keep elements apart
 
@@ -76,7 +79,7 @@ class Factor:
     edges   dimensions of offsets that hold one more than that: read at g and g + 1
     clipped tensors of offsets that range over the dimensions
     counted whether positions along the axes are computed with
-    added   results that are added up, in the dtype that they are summed in
+    added   results that are put together, in the dtype that they are summed in
     """
 
     axes: frozenset[str]
@@ -416,7 +419,7 @@ def _ends(axis: str, factor: Factor, known: _Kernel) -> bool:
 
 
 def _summed(factor: Factor, ordered: set[str], ragged: set[str], known: _Kernel) -> Factor:
-    """A sum over one axis, which is stored as it is or cast: parts of it may be added up.
+    """A sum over one axis, or a largest, which is stored as it is or cast: parts may be added up.
 
     Of rows between offsets each device adds up its own, and nothing of groups that are others'.
     """
@@ -425,18 +428,20 @@ def _summed(factor: Factor, ordered: set[str], ragged: set[str], known: _Kernel)
         raise _Obstacle(f"{user} is ordered: {known.facts.axis(min(ordered)).why}")
     (name,) = factor.axes
     loop, _ = loops(known.ir)[name]
-    if reduction(loop, known.defined) != "sum":
+    kind = FOLDS.get(reduction(loop, known.defined) or "")
+    if kind is None:
         raise _Obstacle(f"{_user(known, name)} is ordered: {known.facts.axis(name).why}")
     values, outs = assigned(known.ir.body), {carry.out for carry in loop.carries}
     for carry in loop.carries:
-        if not _zero(inlined(carry.init, values)):
+        if kind == "sum" and not _zero(inlined(carry.init, values)):
             raise _Obstacle(f"the sum over {_user(known, name)} does not begin with zero")
     added: dict[str, str] = {}
     for stmt in statements(known.ir.body):
         if isinstance(stmt, Store) and _depends(stmt.value, outs, known):
             total = _total(inlined(_value(stmt), values), outs, known)
-            if total is None or not _adds_up(stmt, total, known):
-                raise _Obstacle(f"{stmt.tensor} is not the sum over {_user(known, name)} itself")
+            itself = kind == "sum" or (isinstance(total, Var) and stmt.combine is None)
+            if total is None or not itself or not _adds_up(stmt, total, known):
+                raise _Obstacle(f"{stmt.tensor} is not the {kind} over {_user(known, name)} itself")
             if added.setdefault(stmt.tensor, total.type.dtype) != total.type.dtype:
                 raise _Obstacle(f"{stmt.tensor} holds sums of several dtypes")
     others = {s.tensor for s in statements(known.ir.body) if isinstance(s, Store)
@@ -444,12 +449,12 @@ def _summed(factor: Factor, ordered: set[str], ragged: set[str], known: _Kernel)
     if others & set(added):
         raise _Obstacle(f"{min(others & set(added))} holds other values, too")
     _alone(loop, outs, known)
-    for tensor in added:
+    for tensor in added if kind == "sum" else ():
         if known.ir.tensor(tensor).fill not in (0, None) and not known.facts.output(tensor).covered:
             raise _Obstacle(f"{tensor} is added up over devices and does not begin as zeros")
     _unread(frozenset(added), known)
     ranged = _with_ranges(factor, ragged, known) if ragged else factor
-    return replace(ranged, kind="sum", added=tuple(sorted(added.items())))
+    return replace(ranged, kind=kind, added=tuple(sorted(added.items())))
 
 
 def _adds_up(store: Store, total: Expr, known: _Kernel) -> bool:

@@ -1,0 +1,122 @@
+"""Kernels cut where a loop is done, and largest and smallest of parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilelang.language as hl
+from examples.jagged.jagged_softmax import jagged_softmax
+from tests.partitions import divided
+from tests.transforms.test_partition import F, found, parsed
+from tilelang.analysis import analyze
+from tilelang.transforms.partition import factors
+from tilelang.transforms.stages import staged
+
+OFFSETS = np.int32([0, 3, 3, 7])
+X, STARTS = ((8, 4), F), ((4,), "int32")
+
+
+def extremes(x, offsets):
+    """The largest and the smallest of each group; a group of none has what they begin with."""
+    most = hl.zeros([offsets.shape[0] - 1], dtype=hl.float32)
+    least = hl.zeros([offsets.shape[0] - 1], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        high = hl.full([], -5.0, dtype=hl.float32)
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            high = hl.maximum(high, x[t].amax())
+        most[g] = high
+    for g in hl.grid(offsets.shape[0] - 1):
+        low = hl.full([], 5.0, dtype=hl.float32)
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            low = hl.minimum(low, x[t].amin())
+        least[g] = low
+    return most, least
+
+
+def smallest(x, offsets):
+    y = hl.zeros([offsets.shape[0] - 1], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        low = hl.full([], 5.0, dtype=hl.float32)
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            low = hl.minimum(low, x[t].amin())
+        y[g] = low
+    return y
+
+
+def twice_the_largest(x, offsets):
+    y = hl.zeros([offsets.shape[0] - 1], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        high = hl.full([], -5.0, dtype=hl.float32)
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            high = hl.maximum(high, x[t].amax())
+        y[g] = -2.0 * high
+    return y
+
+
+def running_sum(x, offsets):
+    y = hl.zeros_like(x)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for td in hl.tile(x.shape[1]):
+            before = hl.zeros([td], dtype=hl.float32)
+            for t in hl.tile(offsets[g], offsets[g + 1]):
+                y[t, td] = before + x[t, td]
+                before = before + x[t, td].sum(0)
+    return y
+
+
+def shares(x, w, offsets):
+    """Every row by its share of the weights of its group."""
+    y = hl.zeros_like(x)
+    for g in hl.grid(offsets.shape[0] - 1):
+        total = 0.0
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            total += w[t].sum()
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t] = x[t] * w[t] / total
+    return y
+
+
+def stages_of(kernel, axes, *shapes):
+    ir = parsed(kernel, *shapes)
+    return staged(ir, analyze(ir), axes)
+
+
+def kinds(ir):
+    """How each stage is split along rows."""
+    rows = (f for f in factors(ir, analyze(ir)) if f.axes & {"t", "tm"})
+    return [f.kind for f in rows]
+
+
+def test_the_stages_of_a_softmax():
+    """A maximum, the sum in that gauge, and the rows."""
+    made = stages_of(jagged_softmax.__wrapped__, {"tm", "tm_1"}, X, STARTS)
+    assert [stage.returns for stage in made] == [("all_m",), ("all_total",), ("y",)]
+    assert [p.tensor for p in made[1].params] == ["offsets", "x", "all_m"]
+    assert [kinds(stage) for stage in made] == [["max"], ["sum"], ["rows"]]
+
+
+def test_what_iterations_meet_has_no_stages():
+    assert stages_of(running_sum, {"t"}, X, STARTS) == ()
+
+
+def test_several_launches_have_no_stages():
+    assert stages_of(extremes, {"t"}, ((8,), F), STARTS) == ()
+
+
+@pytest.mark.parametrize("kernel", [smallest, twice_the_largest, shares])
+def test_parts_are_put_together(kernel):
+    """Also what begins with a number, and what is computed of the largest."""
+    rows = [((8,), F)] * (2 if kernel is shares else 1)
+    ir, rng = parsed(kernel, *rows, STARTS), np.random.default_rng(0)
+    names = [p.tensor for p in ir.params]
+    values = [rng.uniform(1, 9, 8).astype(np.float32) for _ in rows]
+    assert list(divided(ir, dict(zip(names, (*values, OFFSETS), strict=True)))) == []
+    (factor,) = (f for f in factors(ir, analyze(ir)) if "t" in f.axes)
+    assert factor.kind == ("min" if kernel is smallest else None)
+    assert factor.kind or staged(ir, analyze(ir), factor.axes)
+
+
+def test_a_number_times_the_largest_is_not_the_largest():
+    why = found(parsed(twice_the_largest, ((8,), F), STARTS))["t"].why
+    assert why == "y is not the max over t itself"

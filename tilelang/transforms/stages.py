@@ -1,0 +1,133 @@
+"""staged(kernel, facts, axes) -> a kernel as several, cut where a loop over the axes is done.
+
+A device that has some rows of a group knows its part of the group's sum, and not the sum, which
+what follows is computed of.  As formulas (`forward`) that is plain to see: every sum, or largest,
+over the axes is stored by a kernel of its own, which read those before it, and results by the last.
+Each is then split by the rule that every kernel is (`partition`): parts are put together between
+two of them.  Those of an online softmax are its maximum, and the sums in that gauge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from ..analysis.facts import Facts
+from ..ir import Expr, KernelIR, Load, Tensor, Var, index_exprs
+from ..ir.names import fresh
+from .forward import Launched, read
+from .graph import Over, Scan
+from .kernels import kernel_of
+from .place import StoreTarget, placed
+from .refuse import Underivable
+from .saved import Residuals
+
+Group = tuple[int, str, tuple[str, ...]]  # how many come before it, how it is folded, its loops
+
+
+def staged(kernel: KernelIR, facts: Facts, axes: Collection[str]) -> tuple[KernelIR, ...]:
+    """The kernels, in order; none where a loop over the axes is more than sums and maxima."""
+    if len(kernel.body) != 1:
+        return ()
+    try:
+        launched = read(kernel, facts, kernel.body[0])
+    except Underivable:
+        return ()
+    own = {launched.same[axis] for axis in axes if axis in launched.same}
+    cut = _Cut(kernel, facts, launched, frozenset(own), {t.name for t in kernel.tensors})
+    return tuple(cut.stages()) if cut.fits else ()
+
+
+@dataclass
+class _Cut:
+    """Collects the stages; `loads` are the sums that memory has by then."""
+
+    kernel: KernelIR
+    facts: Facts
+    launched: Launched
+    axes: frozenset[str]
+    taken: set[str]
+    loads: dict[str, Expr] = field(default_factory=dict)
+    arrays: dict[str, Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def sums(self) -> Mapping[str, Over]:
+        """What loops over the axes leave, parts first."""
+        reached = self.launched.graph.reached(self._roots()).items()
+        return {n: t for n, t in reached if isinstance(t, Over) and t.axis in self.axes}
+
+    def _roots(self) -> Iterator[Expr]:
+        for store in self.launched.stores:
+            yield store.value
+            yield from (e for i in store.index for e in index_exprs(i))
+            yield from (() if store.mask is None else (store.mask,))
+
+    @property
+    def fits(self) -> bool:
+        """Whether memory can hold every sum, and nothing else is carried along the axes."""
+        graph, tensors = self.launched.graph, [s.tensor for s in self.launched.stores]
+        around = {s.tensor: s.around for s in self.launched.stores}
+        carried = (t for t in graph.reached(self._roots()).values() if isinstance(t, Scan))
+        return (
+            bool(self.sums)
+            and not any(t.axis in self.axes for t in carried)
+            and all(self.kernel.tensor(t).role == "output" for t in tensors)
+            and all(around[s.tensor] == s.around for s in self.launched.stores)
+            and {*self.kernel.returns} == {*tensors}
+            and all(self._places(name) is not None for name in self.sums)
+            and not any(graph.scope(Var(n, t.type)) & self.axes for n, t in self.sums.items())
+        )
+
+    def _places(self, name: str) -> Sequence | None:
+        residuals = Residuals(self.kernel, self.facts, self.launched, str)
+        return residuals.index_of(Var(name, self.sums[name].type))
+
+    def stages(self) -> Iterator[KernelIR]:
+        """The kernels of the sums, those that need others behind these, then of the results."""
+        groups: dict[Group, list[str]] = {}
+        for name, term in self.sums.items():
+            around = self.launched.graph.ordered(self.launched.graph.scope(Var(name, term.type)))
+            groups.setdefault((self._after(name), term.how, around), []).append(name)
+        for (_, _, around), names in sorted(groups.items(), key=lambda g: g[0][0]):
+            targets = [self._kept(name) for name in names]
+            outputs = [replace(self.arrays[t.tensor], role="output") for t in targets]
+            yield self._kernel(around, targets, outputs)
+            for name, target in zip(names, targets, strict=True):
+                load = Load(target.tensor, target.index, target.type, loc=target.loc)
+                self.loads[name] = self.launched.graph.add(load)
+        for around in dict.fromkeys(s.around for s in self.launched.stores):
+            stores = [s for s in self.launched.stores if s.around == around]
+            names = dict.fromkeys(s.tensor for s in stores)
+            targets = [
+                StoreTarget(s.tensor, s.index, s.type, s.value, s.mask, s.adds, s.loc)
+                for s in stores
+            ]
+            yield self._kernel(around, targets, [self.kernel.tensor(n) for n in names])
+
+    def _after(self, name: str) -> int:
+        """How many sums, one of the other, come before it."""
+        inner = self.launched.graph.reached((self.sums[name].value,))
+        return max((self._after(n) + 1 for n in inner if n in self.sums), default=0)
+
+    def _kept(self, name: str) -> StoreTarget:
+        term, places = self.sums[name], self._places(name)
+        assert places is not None
+        own = fresh(f"all_{self.launched.graph.hints.get(name, term.how)}", self.taken)
+        self.taken.add(own)
+        loc, shape = term.loc or self.launched.loop.loc, tuple(p.size for p in places)
+        self.arrays[own] = Tensor(own, shape, term.type.dtype, "input", loc, 0.0)
+        index = tuple(p.read for p in places)
+        return StoreTarget(own, index, term.type, Var(name, term.type), None, False, loc)
+
+    def _kernel(
+        self, around: Sequence[str], targets: Sequence[StoreTarget], outputs: Sequence[Tensor]
+    ) -> KernelIR:
+        loc = self.launched.loop.loc
+        nest = placed(self.launched.graph, around, targets, self.loads, self.taken, loc)
+        name = "_".join((self.kernel.name, *(o.name for o in outputs)))
+        made = kernel_of(self.kernel, name, nest, outputs, self._tensor)
+        return replace(made, doc=f"A stage of {self.kernel.name}.")
+
+    def _tensor(self, name: str) -> Tensor:
+        return self.arrays.get(name) or self.kernel.tensor(name)
