@@ -76,3 +76,16 @@ def _is_held(sizes: _Sizes, dtype: str) -> bool:
         limits = finfo(to_numpy(dtype))
         return float(limits.smallest_normal) <= sizes[0] and sizes[1] <= float(limits.max)
     return dtype != "bool" and sizes[0] >= 1 and sizes[1] <= iinfo(to_numpy(dtype)).max
+
+
+def is_zero(expr: Expr) -> bool:
+    """Whether all of a value is written as 0."""
+    match expr:
+        case Const(value):
+            return value == 0
+        case Apply("full"):
+            return expr.attr("value") == 0
+        case Apply("cast" | "broadcast" | "expand_dims", (arg, *_)):
+            return is_zero(arg)
+        case _:
+            return False

@@ -36,7 +36,6 @@ from ..ir import (
     Assign,
     At,
     Carry,
-    Const,
     Expr,
     Index,
     KernelIR,
@@ -59,7 +58,7 @@ from ..ir import (
 from ..ir import definitions as assigned
 from ..ir.traversal import map_range, reduced, substitute
 from ..language.op import OPS, SAME
-from .multiples import is_multiple, uncast
+from .multiples import is_multiple, is_zero, uncast
 from .positions import BEGINS, following, limits, mover, numbers, place_of, step, within
 
 Place = tuple[str, int]  # a tensor and one of its dimensions
@@ -412,7 +411,7 @@ def _ends(axis: str, factor: Factor, known: _Kernel) -> bool:
     ):
         return True
     most = ragged.max_extent
-    return _zero(ragged.begin) and most is not None and most <= factor.size
+    return is_zero(ragged.begin) and most is not None and most <= factor.size
 
 
 # ---------------------------------------------------------------- sums
@@ -433,7 +432,7 @@ def _summed(factor: Factor, ordered: set[str], ragged: set[str], known: _Kernel)
         raise _Obstacle(f"{_user(known, name)} is ordered: {known.facts.axis(name).why}")
     values, outs = assigned(known.ir.body), {carry.out for carry in loop.carries}
     for carry in loop.carries:
-        if kind == "sum" and not _zero(inlined(carry.init, values)):
+        if kind == "sum" and not is_zero(inlined(carry.init, values)):
             raise _Obstacle(f"the sum over {_user(known, name)} does not begin with zero")
     added: dict[str, str] = {}
     for stmt in statements(known.ir.body):
@@ -485,18 +484,6 @@ def _carried(carry: Carry, outs: set[str], known: _Kernel) -> bool:
 def _depends(expr: Expr, names: set[str], known: _Kernel) -> bool:
     used = set(read_by((expr,)))
     return bool(names & used) or any(names & known.defined.uses.get(n, frozenset()) for n in used)
-
-
-def _zero(expr: Expr) -> bool:
-    match expr:
-        case Const(value):
-            return value == 0
-        case Apply("full"):
-            return expr.attr("value") == 0
-        case Apply("cast" | "broadcast" | "expand_dims", (arg, *_)):
-            return _zero(arg)
-        case _:
-            return False
 
 
 def _total(expr: Expr, outs: set[str], known: _Kernel) -> Expr | None:
