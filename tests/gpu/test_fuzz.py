@@ -192,7 +192,7 @@ def of_two(expr, number, exact=integers.is_multiple):
 def first_of_each(mask):
     """One condition of each dimension alone."""
     found = {}
-    for term in access._conjuncts(mask):
+    for term in access.conjuncts(mask):
         base, axes = access._spread_from(term)
         found.setdefault((base.type.rank, axes), term)
     first, *rest = found.values()

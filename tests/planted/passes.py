@@ -98,6 +98,7 @@ from tilelang.ir import (
     Assign,
     Const,
     Gather,
+    KernelIR,
     Store,
     Tensor,
     TileIndex,
@@ -309,7 +310,7 @@ MUTATIONS = (
         test_keep_inside.test_loads_are_clamped_and_stores_are_asked,
     ),
     Mutation(
-        "masks of numbers are dropped", select_numbers, "_conjuncts", lambda mask: iter(()),
+        "masks of numbers are dropped", select_numbers, "_stated", lambda mask: frozenset(),
         test_select_numbers.test_a_masked_number_is_chosen,
     ),
     Mutation(
@@ -484,7 +485,7 @@ MUTATIONS = (
         lambda: test_gather_ahead.test_few_rows_and_copies_are_left_alone_by_default(3, False),
     ),
     Mutation(
-        "what a nest stores is picked from ahead", gather_ahead, "statements", lambda body: (),
+        "what a nest stores is picked from ahead", KernelIR, "stored", lambda *_: frozenset(),
         lambda: test_gather_ahead.test_what_the_nest_changes_is_picked_inside("x"),
     ),
     Mutation(
