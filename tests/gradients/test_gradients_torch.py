@@ -233,6 +233,21 @@ def test_gradients_of_gradients():
     )
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_vmap_of_gradients_for_which_forward_saves():
+    """What refuses second gradients had no rule for a batch: torch said so in its own words."""
+    inner, extra = registered(), tile.kernel(product)
+    extra.def_vjp(
+        forward=lambda x, w, o, s: (inner.kernel(x, w, o), w * 2),
+        backward=lambda twice_w, dy, dtotal: {"x": dy * twice_w, "w": None},
+    )
+    found = torch.func.vmap(torch.func.grad(lambda x, w: (extra(x, w, STARTS)[0] * DY).sum()))(
+        torch.stack([X, 2 * X]), torch.stack([W, 3 * W])
+    )
+    for factor, dx in zip((1, 3), found, strict=True):
+        np.testing.assert_allclose(dx, CASE.dy * CASE.w * 2 * factor, rtol=1e-5)
+
+
 def test_forward_mode_of_a_gradient_is_refused(made):
     def loss(x):
         return made.kernel(x, W, STARTS)[0].sum()

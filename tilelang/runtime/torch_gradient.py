@@ -201,6 +201,8 @@ def _only_once(kernel: str, found: Sequence[Any], sources: Sequence[Any]) -> lis
 class _Once(torch.autograd.Function):
     """The first `count` tensors; backward says that there is none."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(kernel: str, count: int, *tensors: Any) -> Any:
         return tuple(t.clone() for t in tensors[:count])
