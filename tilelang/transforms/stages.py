@@ -13,12 +13,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from ..analysis import analyze
 from ..analysis.facts import Facts
 from ..ir import Expr, KernelIR, Load, Tensor, Var, index_exprs
 from ..ir.names import fresh
 from .forward import Launched, read
 from .graph import Over, Scan
 from .kernels import kernel_of
+from .partition import factors
 from .place import StoreTarget, placed
 from .refuse import Underivable
 from .saved import Residuals
@@ -27,7 +29,10 @@ Group = tuple[int, str, tuple[str, ...]]  # how many come before it, how it is f
 
 
 def staged(kernel: KernelIR, facts: Facts, axes: Collection[str]) -> tuple[KernelIR, ...]:
-    """The kernels, in order; none where a loop over the axes is more than sums and maxima."""
+    """The kernels, in order; none where a loop over the axes is more than sums and maxima.
+
+    Every one of them can be split along the axes.
+    """
     if len(kernel.body) != 1:
         return ()
     try:
@@ -36,7 +41,10 @@ def staged(kernel: KernelIR, facts: Facts, axes: Collection[str]) -> tuple[Kerne
         return ()
     own = {launched.same[axis] for axis in axes if axis in launched.same}
     cut = _Cut(kernel, facts, launched, frozenset(own), {t.name for t in kernel.tensors})
-    return tuple(cut.stages()) if cut.fits else ()
+    stages = tuple(cut.stages()) if cut.fits else ()
+    along = {place for f in factors(kernel, facts) if f.axes & set(axes) for place in f.dims}
+    every = (f for stage in stages for f in factors(stage, analyze(stage)) if f.dims & along)
+    return stages if all(f.kind for f in every) else ()
 
 
 @dataclass
