@@ -245,7 +245,7 @@ MUTATIONS = (
     ),
     Mutation(
         "sums that need others are made with them", stages._Cut, "_after", lambda self, name: 0,
-        _parts("jagged_layer_norm"),
+        test_stages.test_a_sum_that_needs_another_comes_after_it,
     ),
     Mutation(
         "a part of the largest is the largest", partition, "FOLDS", {"sum": "sum", "max": "sum"},

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilelang.language as hl
+from examples.jagged.jagged_layer_norm import jagged_layer_norm
 from examples.jagged.jagged_softmax import jagged_softmax
 from tests.partitions import divided
 from tests.transforms.test_partition import F, found, parsed
@@ -94,6 +95,14 @@ def test_the_stages_of_a_softmax():
     assert [stage.returns for stage in made] == [("all_m",), ("all_total",), ("y",)]
     assert [p.tensor for p in made[1].params] == ["offsets", "x", "all_m"]
     assert [kinds(stage) for stage in made] == [["max"], ["sum"], ["rows"]]
+
+
+def test_a_sum_that_needs_another_comes_after_it():
+    made = stages_of(
+        jagged_layer_norm.__wrapped__, {"tm", "tm_1", "tm_2"}, X, ((4,), F), ((4,), F), STARTS
+    )
+    assert [stage.returns for stage in made] == [("all_total",), ("all_squares",), ("y",)]
+    assert [kinds(stage) for stage in made] == [["sum"], ["sum"], ["rows"]]
 
 
 def test_what_iterations_meet_has_no_stages():
