@@ -24,7 +24,7 @@ def divided(ir: KernelIR, arrays: Arrays) -> Iterator[str]:
     """Every factor that may be split, into all of its divisors up to 4: what is not the whole."""
     whole, facts = evaluate(ir, arrays), analyze(ir)
     for factor in factors(ir, facts):
-        stages = (ir,) if factor.kind else staged(ir, facts, factor.axes)
+        stages = (ir,) if factor.kind else staged(ir, facts, [factor])
         counts = [n for n in COUNTS if stages and factor.size and factor.splits(n)]
         for count in counts:
             made = dict(arrays)

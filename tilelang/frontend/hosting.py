@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import operator
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
@@ -17,7 +16,7 @@ from ..language.handles import BlockHandle, MethodHandle, TensorHandle, TileHand
 from ..language.values import EXPRS, number_of
 from ..reads import MOST  # more items are certainly meant for a loop of the kernel
 from . import observed
-from .instead import instead_of
+from .instead import alike, instead_of
 from .scope import Here, Nested
 
 HANDLES = (TensorHandle, TileHandle, BlockHandle, MethodHandle)
@@ -47,10 +46,8 @@ def _advice(error: Exception, args: tuple[Any, ...]) -> str:
     if isinstance(error, AttributeError) and error.name in ("shape", "dtype", "ndim"):
         return f"an array is needed here, and this is {kind_of(error.obj)}: {error.obj!r}"
     if isinstance(error, AttributeError) and error.name:
-        if ismodule(error.obj):
-            return instead_of(error.name, dir(error.obj))
-        close = difflib.get_close_matches(error.name, dir(error.obj), 1)
-        return f"did you mean {close[0]}?" if close else ""
+        said = instead_of if ismodule(error.obj) else alike  # objects have names of their own
+        return said(error.name, dir(error.obj))
     if isinstance(error, IndexError) and args and isinstance(args[0], tuple | list):
         return f"there are {counted(len(args[0]), 'item')}, counted from 0"
     return ""

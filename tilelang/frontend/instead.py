@@ -99,5 +99,10 @@ def unknown_call(text: str, loc: Loc) -> ParseError:
 
 def instead_of(name: str, there: Iterable[str], dot: str = "") -> str:
     """What to write for a name that is none of those there: what does the same, or is alike."""
+    return _OTHERS.get(name) or alike(name, there, dot)
+
+
+def alike(name: str, there: Iterable[str], dot: str = "") -> str:
+    """Which of those there may be meant."""
     close = difflib.get_close_matches(name, there, 1)
-    return _OTHERS.get(name) or (f"did you mean {dot}{close[0]}?" if close else "")
+    return f"did you mean {dot}{close[0]}?" if close else ""

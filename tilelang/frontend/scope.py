@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from ..errors import Loc, ParseError
 from ..ir.names import fresh
 from ..language.values import EXPRS
 from ..texts import Texts
+from .instead import alike
 from .liveness import Live
 from .observed import name_in_module, variable_around
 from .source import SourceLines
@@ -246,8 +246,7 @@ def variable(frame: Frame, name: str) -> object:
     try:
         return frame.outer(name)
     except KeyError:
-        close = difflib.get_close_matches(name, [*frame.names, *frame.own], 1)
-        hint = f"did you mean {close[0]}?" if close else ""
+        hint = alike(name, [*frame.names, *frame.own])
         raise ParseError(f"{name} is not defined", hint=hint) from None
 
 

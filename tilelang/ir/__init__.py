@@ -7,6 +7,7 @@ from .traversal import children as children
 from .traversal import conjuncts as conjuncts
 from .traversal import definitions as definitions
 from .traversal import edges_of as edges_of
+from .traversal import every_access as every_access
 from .traversal import every_expr as every_expr
 from .traversal import every_loop as every_loop
 from .traversal import every_store as every_store
@@ -21,6 +22,7 @@ from .traversal import map_index as map_index
 from .traversal import map_range as map_range
 from .traversal import map_stmt as map_stmt
 from .traversal import meant as meant
+from .traversal import multiplied as multiplied
 from .traversal import reached as reached
 from .traversal import read_by as read_by
 from .traversal import rewrite as rewrite

@@ -306,6 +306,14 @@ def every_store(body: types.Body) -> Iterator[types.Store]:
     return (s for s in statements(body) if isinstance(s, types.Store))
 
 
+def every_access(
+    body: types.Body, axes: Iterable[types.Axis] = ()
+) -> Iterator[types.Load | types.Store]:
+    """Every store, and every load, of the bounds of the axes too."""
+    yield from every_store(body)
+    yield from (e for e in every_expr(body, axes) if isinstance(e, types.Load))
+
+
 def statements(body: types.Body) -> Iterator[types.Stmt]:
     """Every statement, loops before their bodies."""
     for stmt in body:
@@ -328,6 +336,12 @@ def meant(expr: types.Expr, values: Mapping[str, types.Expr]) -> types.Expr:
     while isinstance(expr, types.Var) and expr.name in values:
         expr = values[expr.name]
     return expr
+
+
+def multiplied(expr: types.Expr, values: Mapping[str, types.Expr]) -> bool:
+    """Whether a product is a part of a value, names followed."""
+    parts = reached(expr, values)
+    return any(isinstance(e, types.Apply) and e.op == "dot" for e in parts)
 
 
 def successor(loop: types.Loop, carry: types.Carry) -> str | None:

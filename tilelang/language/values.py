@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,15 @@ from .handles import BlockHandle, MethodHandle, TensorHandle, TileHandle
 Number = bool | int | float
 Site = Loc | None  # where a call stands in the file of the author; None outside of a kernel
 Value = Expr | Number
+
+
+class ValuesIndices(NamedTuple):
+    """What torch.max(x, dim) returns."""
+
+    values: Expr
+    indices: Expr
+
+
 EXPRS = (Const, Var, GridIndex, TileIndex, TileScalar, Load, Apply)
 _KINDS = ("bool", "int32", "float32")  # weak numbers, from the least to the most general
 
@@ -126,9 +135,8 @@ def _not_a_value(value: object, loc: Site) -> TypingError:
             return TypingError(f"block size {name} is used as a value", loc, hint)
         case str():
             return TypingError(f"the string {value!r} is used as a value", loc)
-        case tuple() if hasattr(value, "_fields"):  # what max along a dimension gives, as in torch
-            parts = [f".{name}" for name in getattr(value, "_fields", ())]
-            hint = f"take one of {' and '.join(parts)}; hl.amax and hl.amin give the values alone"
+        case ValuesIndices():
+            hint = "take one of .values and .indices; hl.amax and hl.amin give the values alone"
             return TypingError("a pair of values is used as one value", loc, hint)
         case tuple() | list():
             hint = "hl.cat or hl.stack makes one value of several"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -20,15 +20,7 @@ from ..ir import Const, Expr
 from .build import binary, cast, reduce, unary, where
 from .composed import clamp, mean, norm, std, var
 from .dtypes import canonical, is_float, is_integer, to_numpy
-from .values import EXPRS, Site, Value, as_expr, called, dtype_name
-
-
-class ValuesIndices(NamedTuple):
-    """What torch.max(x, dim) returns."""
-
-    values: Expr
-    indices: Expr
-
+from .values import EXPRS, Site, Value, ValuesIndices, as_expr, called, dtype_name
 
 # ---------------------------------------------------------------- elementwise
 

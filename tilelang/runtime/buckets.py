@@ -16,7 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from ..errors import CallError
-from ..ir import Along, Apply, Expr, KernelIR, Load, Tensor, every_expr, every_store
+from ..ir import Along, Apply, Expr, KernelIR, Load, Tensor, every_access, every_expr
 from .given import Given
 from .parsed import Remembered
 
@@ -114,8 +114,7 @@ def _bounds(expr: Expr) -> Iterator[Load]:
 
 def _references(ir: KernelIR, ending: bool = False) -> Iterator[tuple[str, Sequence[Any]]]:
     """What is stored and read, and where; `ending`: of that what ends a range."""
-    reads = (e for e in every_expr(ir.body, ir.axes) if isinstance(e, Load))
-    for site in (*every_store(ir.body), *reads):
+    for site in every_access(ir.body, ir.axes):
         if not ending or site.mask is None:
             yield site.tensor, site.index
 

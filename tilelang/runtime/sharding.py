@@ -167,7 +167,7 @@ def _in_stages(
         return _together(ir, [split(ir, facts, specs, sizes)])
     except CallError as no:
         unsplit = _unsplit(ir, facts, specs, sizes)
-        stages = staged(ir, facts, {axis for factor in unsplit for axis in factor.axes})
+        stages = staged(ir, facts, unsplit)
         if not stages:
             raise
         known, made = _alike(specs, unsplit), list[Split]()
@@ -250,7 +250,7 @@ def _settled(
 
 def splittable(ir: KernelIR, facts: Facts) -> tuple[Factor, ...]:
     """What a mesh may split: the kernel as it is, or its stages."""
-    return tuple(f for f in factors(ir, facts) if f.kind or staged(ir, facts, f.axes))
+    return tuple(f for f in factors(ir, facts) if f.kind or staged(ir, facts, [f]))
 
 
 def _sharded(specs: Mapping[str, Spec]) -> Iterator[tuple[tuple[str, int], Names]]:

@@ -47,6 +47,7 @@ from ..ir import (
     Type,
     Var,
     axis_of,
+    every_access,
     every_store,
     inlined,
     map_body,
@@ -400,17 +401,11 @@ def _ends(axis: str, factor: Factor, known: _Kernel) -> bool:
 
     What is read or stored without a mask ends it, and so does its longest extent.
     """
-    ragged = known.ir.axis(axis)
-    loads = (p for e in _expressions(known.ir) for p in walk(e) if isinstance(p, Load))
-    stores = (s for s in statements(known.ir.body) if isinstance(s, Store))
-    ending = ((r.tensor, r.index) for r in (*loads, *stores) if r.mask is None)
-    if any(
-        (tensor, dim) in factor.dims and mover(entry) == axis
-        for tensor, index in ending
-        for dim, entry in enumerate(index)
-    ):
+    ragged, most = known.ir.axis(axis), known.ir.axis(axis).max_extent
+    ending = (site for site in every_access(known.ir.body) if site.mask is None)
+    entries = (((s.tensor, dim), e) for s in ending for dim, e in enumerate(s.index))
+    if any(place in factor.dims and mover(entry) == axis for place, entry in entries):
         return True
-    most = ragged.max_extent
     return is_zero(ragged.begin) and most is not None and most <= factor.size
 
 

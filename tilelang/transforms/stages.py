@@ -1,8 +1,8 @@
-"""staged(kernel, facts, axes) -> a kernel as several, cut where a loop over the axes is done.
+"""staged(kernel, facts, along) -> a kernel as several, cut where a loop along factors is done.
 
 A device that has some rows of a group knows its part of the group's sum, and not the sum, which
 what follows is computed of.  As formulas (`forward`) that is plain to see: every sum, or largest,
-over the axes is stored by a kernel of its own, which read those before it, and results by the last.
+over them is stored by a kernel of its own, which read those before it, and results by the last.
 Each is then split by the rule that every kernel is (`partition`): parts are put together between
 two of them.  Those of an online softmax are its maximum, and the sums in that gauge.
 """
@@ -16,11 +16,11 @@ from functools import cached_property
 from ..analysis import analyze
 from ..analysis.facts import Facts
 from ..ir import Expr, KernelIR, Load, Tensor, Var, index_exprs
-from ..ir.names import fresh
+from ..ir.names import take
 from .forward import Launched, read
 from .graph import Over, Scan
 from .kernels import kernel_of
-from .partition import factors
+from .partition import Factor, Place, factors
 from .place import StoreTarget, placed
 from .refuse import Underivable
 from .saved import Residuals
@@ -28,10 +28,10 @@ from .saved import Residuals
 Group = tuple[int, str, tuple[str, ...]]  # how many come before it, how it is folded, its loops
 
 
-def staged(kernel: KernelIR, facts: Facts, axes: Collection[str]) -> tuple[KernelIR, ...]:
+def staged(kernel: KernelIR, facts: Facts, along: Collection[Factor]) -> tuple[KernelIR, ...]:
     """The kernels, in order; none where a loop over the axes is more than sums and maxima.
 
-    Every one of them can be split along the axes.
+    Every one of them can be split along what the factors are of.
     """
     if len(kernel.body) != 1:
         return ()
@@ -39,11 +39,12 @@ def staged(kernel: KernelIR, facts: Facts, axes: Collection[str]) -> tuple[Kerne
         launched = read(kernel, facts, kernel.body[0])
     except Underivable:
         return ()
+    axes = frozenset[str]().union(*(factor.axes for factor in along))
     own = {launched.same[axis] for axis in axes if axis in launched.same}
     cut = _Cut(kernel, facts, launched, frozenset(own), {t.name for t in kernel.tensors})
     stages = tuple(cut.stages()) if cut.fits else ()
-    along = {place for f in factors(kernel, facts) if f.axes & set(axes) for place in f.dims}
-    every = (f for stage in stages for f in factors(stage, analyze(stage)) if f.dims & along)
+    dims = frozenset[Place]().union(*(factor.dims for factor in along))
+    every = (f for stage in stages for f in factors(stage, analyze(stage)) if f.dims & dims)
     return stages if all(f.kind for f in every) else ()
 
 
@@ -121,8 +122,7 @@ class _Cut:
     def _kept(self, name: str) -> StoreTarget:
         term, places = self.sums[name], self._places(name)
         assert places is not None
-        own = fresh(f"all_{self.launched.graph.hints.get(name, term.how)}", self.taken)
-        self.taken.add(own)
+        own = take(f"all_{self.launched.graph.hints.get(name, term.how)}", self.taken)
         loc, shape = term.loc or self.launched.loop.loc, tuple(p.size for p in places)
         self.arrays[own] = Tensor(own, shape, term.type.dtype, "input", loc, 0.0)
         index = tuple(p.read for p in places)

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tilelang.ir import Apply, Expr, KernelIR, every_expr, reached
-from tilelang.ir.traversal import definitions
+from tilelang.ir import Apply, Expr, KernelIR, definitions, every_expr, multiplied
 from tilelang.language.dtypes import itemsize
 
 from .tile_columns import tile_columns
@@ -36,21 +35,17 @@ LONG_WIDE, LONG = 128, 256
 def tile_wholes(ir: KernelIR) -> KernelIR:
     """The kernel with those products in loops."""
     dots = [e for e in every_expr(ir.body) if isinstance(e, Apply) and e.op == "dot"]
-    alone = not any(_is_fed(dot, ir) for dot in dots)
-    if not any(_wide(dot) or (alone and _long(dot)) for dot in dots):
+    made = definitions(ir.body)
+    # a product of products, as of scores in attention, keeps the rows of all of it
+    alone = not any(multiplied(operand, made) for dot in dots for operand in dot.args)
+
+    def summed(dot: Apply) -> bool:
+        return _wide(dot) or (alone and _long(dot))
+
+    if not any(map(summed, dots)):
         return ir
     ir, columns = tile_columns(ir, _wide)
-    return tile_sums(
-        ir,
-        lambda dot: _wide(dot) or not columns.isdisjoint(dot.type.shape) or (alone and _long(dot)),
-    )
-
-
-def _is_fed(dot: Apply, ir: KernelIR) -> bool:
-    """Whether another product makes an operand, as scores of attention: rows stay for all of it."""
-    made = definitions(ir.body)
-    parts = (e for a in dot.args for e in reached(a, made))
-    return any(isinstance(e, Apply) and e.op == "dot" for e in parts)
+    return tile_sums(ir, lambda dot: summed(dot) or not columns.isdisjoint(dot.type.shape))
 
 
 def _long(dot: Apply) -> bool:

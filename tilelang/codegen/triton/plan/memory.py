@@ -39,6 +39,7 @@ from tilelang.ir import (
     TileScalar,
     Var,
     every_expr,
+    multiplied,
     reached,
     statement_exprs,
     statements,
@@ -392,7 +393,7 @@ class _Loop:
             return [(operand, parts * size)] if passes else []
         if loaded:
             return []
-        of_loads, made_before = _of_loads(operand, self.made), not self._multiplied(operand)
+        of_loads, made_before = _of_loads(operand, self.made), not multiplied(operand, self.made)
         if parts == 1 and made_before:
             return [] if of_loads else [(operand, size)]
         every = list(dict.fromkeys(_dots_in(self.loop)))  # and those of loops inside, which feed it
@@ -411,12 +412,7 @@ class _Loop:
         Results of other products lie as these want them, what is copied ahead is read so, and
         tensor memory takes either.
         """
-        return not (self._multiplied(operand) or self.pipe.target.columns)
-
-    def _multiplied(self, operand: Expr) -> bool:
-        """Whether a product is a part of an operand."""
-        made = reached(operand, self.made)
-        return any(isinstance(e, Apply) and e.op == "dot" for e in made)
+        return not (multiplied(operand, self.made) or self.pipe.target.columns)
 
     def _crowded(self) -> bool:
         """Whether tensor memory has no room for left operands besides results."""

@@ -7,8 +7,18 @@ from dataclasses import dataclass
 from math import prod
 
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
-from tilelang.ir import Along, Apply, Dim, Gather, KernelIR, Load, every_expr, every_store, reached
-from tilelang.ir.traversal import definitions
+from tilelang.ir import (
+    Along,
+    Apply,
+    Dim,
+    Gather,
+    KernelIR,
+    Load,
+    definitions,
+    every_expr,
+    every_store,
+    multiplied,
+)
 from tilelang.language.dtypes import itemsize
 
 
@@ -57,7 +67,7 @@ def longest_row(ir: KernelIR) -> int:
 
     rows = [e for e in every_expr(ir.body) if isinstance(e, Apply) and numbers(e) > 1]
     for row in sorted(rows, key=numbers, reverse=True):
-        if not any(isinstance(e, Apply) and e.op == "dot" for e in reached(row, made)):
+        if not multiplied(row, made):
             return numbers(row)
     return 1
 
