@@ -69,7 +69,7 @@ def test_any_layout(subject, data):
     assert checks.every_layout(subject, call, arrays, [layout], "float32") == []
 
 
-@pytest.mark.parametrize("subject", share(JAGGED, 3, rest=HALF))
+@pytest.mark.parametrize("subject", share(JAGGED, 6, rest=("slow", "slow", "thorough")))
 @settings(max_examples=10)
 @given(data=st.data())
 def test_neighbours_never_leak(subject, data):

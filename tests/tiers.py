@@ -1,6 +1,6 @@
 """share(values, of, nth) -> pytest parameters: every `of`-th always runs, the others in a tier.
 
-HALF: every second of the others waits for `make thorough`.
+HALF, FIFTH: of the others every second, or fifth, runs in CI, and the rest in `make thorough`.
 
 `make test` runs what has no mark, CI the slow tests too, `make thorough` everything.  Tests of one
 file take turns, so that every example is asked something by every tier.
@@ -13,18 +13,19 @@ from typing import Any
 
 import pytest
 
-HALF = "half"
+HALF = "slow", "thorough"
+FIFTH = "slow", *["thorough"] * 4
 
 
 def share(
     values: Iterable[Any],
     of: int,
     nth: int = 0,
-    rest: str = "slow",
+    rest: str | tuple[str, ...] = "slow",
     ids: Callable[[Any], str] = str,
 ) -> list[Any]:
-    """Of every `of` values the `nth` has no mark, and the others have the mark `rest`."""
-    tiers = ("slow", "thorough") if rest == HALF else (rest,)
+    """Of every `of` values the `nth` has no mark; the others have the marks of `rest` in turn."""
+    tiers = (rest,) if isinstance(rest, str) else rest
     found, others = [], 0
     for n, value in enumerate(values):
         if n % of == nth % of:

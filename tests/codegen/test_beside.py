@@ -84,7 +84,9 @@ def test_groups_have_their_own_rows(count, size):
         np.testing.assert_allclose(found, oracle(given(offsets)[0], offsets), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("count", "size"), FORMS[1:])
+@pytest.mark.parametrize(
+    ("count", "size"), [FORMS[1], *(pytest.param(*f, marks=pytest.mark.slow) for f in FORMS[2:])]
+)
 def test_pieces_are_there_for_all_groups_of_a_step(count, size):
     text = text_of(planned(KERNEL, given(LAYOUTS[0]), FLOWING, count, size))
     for offsets in LAYOUTS:
@@ -92,7 +94,9 @@ def test_pieces_are_there_for_all_groups_of_a_step(count, size):
         np.testing.assert_allclose(found, oracle(given(offsets)[0], offsets), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("count", "size"), FORMS[1::2])
+@pytest.mark.parametrize(
+    ("count", "size"), [FORMS[1], pytest.param(*FORMS[3], marks=pytest.mark.slow)]
+)
 def test_ranges_that_do_not_rise_are_those_of_one_a_step(count, size):
     text = text_of(planned(KERNEL, given(LAYOUTS[0]), FLOWING, count, size))
     for offsets in WILD:

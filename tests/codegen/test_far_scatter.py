@@ -204,7 +204,7 @@ def test_rows(kernel: tile.Kernel, dtype: str) -> None:
     same(result, by_hand(kernel.__name__, x, index))
 
 
-@pytest.mark.parametrize("form", share(FORMS, 2))
+@pytest.mark.parametrize("form", share(FORMS, 4))
 @pytest.mark.parametrize("kernel", [stored, stored_blocks, added], ids=lambda k: k.__name__)
 def test_forms(kernel: tile.Kernel, form: str | None) -> None:
     x, index = drawn(2)

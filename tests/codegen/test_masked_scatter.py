@@ -12,6 +12,7 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.aot.written import compiled, needs_libtpu
 from tests.passes.becomes import again
+from tests.tiers import share
 
 ROWS = 70
 OFFSETS = np.array([0, 0, 9, 10, 40, 70, 70], np.int32)
@@ -101,7 +102,7 @@ def moved_by_hand(x: np.ndarray, ids: np.ndarray, keep: np.ndarray, length: int)
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.int32])
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("form", share(FORMS, 2))
 def test_numbers_that_are_kept_are_counted(form: dict[str, Any], dtype: Any) -> None:
     _, ids, keep = drawn(1, dtype)
     found = np.asarray(counted(ids, keep, OFFSETS, config=tile.Config({"t": 16}, **form)))
@@ -111,7 +112,7 @@ def test_numbers_that_are_kept_are_counted(form: dict[str, Any], dtype: Any) -> 
 
 
 @pytest.mark.parametrize("length", [12, 100_000])
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("form", share(FORMS, 2))
 def test_rows_that_are_kept_are_stored(form: dict[str, Any], length: int) -> None:
     """In a block that holds the output, and where a long one lies."""
     x, ids, keep = drawn(2, np.bool_)

@@ -23,6 +23,7 @@ from tests.compile_cache import TPU, shared
 from tests.planted.trial import named, runnable
 from tests.ragged import Layout, Space, every_stratum
 from tests.subjects import JAGGED, Subject
+from tests.tiers import share
 from tilelang.aot import compile_lowered
 from tilelang.codegen.pallas.plan.parts import Parts
 from tilelang.codegen.pallas.plan.steps.moves import Order
@@ -113,7 +114,10 @@ def test_every_number_is_stored_by_one_core(subject, how):
         assert two_cores.stored_once(each, arguments_of(subject, layout)) == "", layout
 
 
-@pytest.mark.parametrize("blocks", [{"t": 16}, {"t": 8, "b": 2}, {"t": 24, "b": 1}], ids=str)
+PIECES = {"t": 16}, {"t": 8, "b": 2}, {"t": 24, "b": 1}
+
+
+@pytest.mark.parametrize("blocks", share(PIECES, 3))
 @pytest.mark.parametrize("kernel", [jagged_to_padded, padded_to_jagged], ids=CONVERSIONS)
 def test_hostile_conversions(kernel, blocks):
     rng, back = np.random.default_rng(0), kernel is padded_to_jagged

@@ -11,6 +11,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from examples.jagged import paged_attention, varlen_attention
+from tests import tiers
 from tests.ragged import Space, every_stratum
 
 SPACE = Space(rows=72, groups=5, block=16)
@@ -70,7 +71,7 @@ def loops(source: str) -> list[str]:
     return re.findall(r"for h in range\((.*)\):", source)
 
 
-@pytest.mark.parametrize("first", [0, 2, 1])
+@pytest.mark.parametrize("first", tiers.share((0, 2, 1), 3))
 def test_every_layout(first: int) -> None:
     """Of heads 1 to 7 the first one shares with nobody: none are stacked."""
     kernel = tile.kernel(shared.__wrapped__)  # planned anew, also where bugs are planted
@@ -121,7 +122,7 @@ def test_a_number_of_the_iteration_is_left_to_it() -> None:
     assert all(loop.count(",") < 2 for loop in loops(source))
 
 
-@pytest.mark.parametrize("form", ["table", "rectangle"])
+@pytest.mark.parametrize("form", tiers.share(("table", "rectangle"), 2))
 def test_pages_of_sequences_that_share_heads(form: str) -> None:
     """The same bits as one head after the other."""
     arguments = paged_attention.make_inputs()

@@ -22,6 +22,7 @@ from examples.dense import (
     split_k_matmul,
     transposed_matmul,
 )
+from tests.tiers import share
 
 
 def close(result: Any, expected: np.ndarray, tolerance: float = 2e-6) -> None:
@@ -155,7 +156,7 @@ def differentiable(forward: Callable[..., Any], backward: Callable[..., Any]) ->
     return run
 
 
-@pytest.mark.parametrize("length", [1, 17, 100])
+@pytest.mark.parametrize("length", share((17, 1, 100), 3))
 def test_gradients_are_those_of_jax(length):
     """The forward kernel and the backward kernel together, under jax.jit and jax.grad."""
     q, k, v, *_, grad = attention_backward.make_inputs(length=length, width=24)

@@ -16,7 +16,7 @@ from tests.frameworks import NEEDS_TORCH, from_jax, from_torch, torch
 from tests.numerics import error
 from tests.ragged import Layout, Space, every_stratum, wild_offsets, wrong_layouts
 from tests.subjects import JAGGED, Subject
-from tests.tiers import share
+from tests.tiers import FIFTH, share
 
 SPACE = Space(rows=72, groups=5, block=16)
 LAYOUTS = every_stratum(SPACE)
@@ -30,11 +30,11 @@ VARIANTS = (  # of grouped_gemm, gdpa_dense_kv, jagged_dense_bmm, jagged_attenti
     "grouped_query_attention",
 )
 each = pytest.mark.parametrize("subject", JAGGED, ids=str)
-# A third of the examples each in `make test`; tests of one program share it.
-first, third = (pytest.mark.parametrize("subject", share(JAGGED, 3, n)) for n in (0, 2))
+# A part of the examples each in `make test`; tests of one program share it.
+first, third = (pytest.mark.parametrize("subject", share(JAGGED, 4, n)) for n in (0, 2))
 # What the CPU's own compiler makes of a program, or torch of its arrays, differs least by example.
-second = pytest.mark.parametrize("subject", share(JAGGED, 3, 1, "thorough"))
-torches = pytest.mark.parametrize("subject", share(JAGGED, 3, 0, "thorough"))
+second = pytest.mark.parametrize("subject", share(JAGGED, 6, 1, FIFTH))
+torches = pytest.mark.parametrize("subject", share(JAGGED, 6, 0, FIFTH))
 
 
 def _arrays(subject: Subject, dtype: str, rows: int = SPACE.rows, groups: int = SPACE.groups):
@@ -60,7 +60,7 @@ def test_every_layout(subject):
 GUARDED = [s for s in JAGGED if s.name not in VARIANTS]
 
 
-@pytest.mark.parametrize("subject", share(GUARDED, 3, 2, "thorough"))
+@pytest.mark.parametrize("subject", share(GUARDED, 6, 2, FIFTH))
 def test_every_layout_with_guarded_steps(subject):
     config = tile.Config(subject.blocks, loop_type="outer_pipeline", steps="rectangle")
     arrays, call = _arrays(subject, "float32"), _jax(subject, config)

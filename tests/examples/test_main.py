@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers import HALF, share
+from tests.tiers import share
 from tilelang.ir import TensorSpec
 
 pytest.importorskip("torch", reason="examples compare torch with JAX")
@@ -22,7 +22,9 @@ MODULES = sorted(
 LINE = re.compile(r"(torch|JAX) +shape \(.*\)  relative error (\S+)$")
 
 
-@pytest.mark.parametrize("name", share(MODULES, 3, rest=HALF))
+@pytest.mark.parametrize(
+    "name", share(MODULES, 6, rest=("slow", "slow", "thorough", "slow", "thorough"))
+)
 def test_main(name, capsys):
     module = importlib.import_module(name)
     module.main()

@@ -157,7 +157,13 @@ def moe():
 
 
 @pytest.mark.parametrize(
-    ("tokens", "experts", "top"), [(40, 5, 2), (33, 9, 3), (1, 4, 2), (7, 1, 1)]
+    ("tokens", "experts", "top"),
+    [
+        (33, 9, 3),
+        (7, 1, 1),
+        pytest.param(40, 5, 2, marks=pytest.mark.slow),
+        pytest.param(1, 4, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_random_routing(moe, tokens, experts, top):
     for seed in range(3):

@@ -13,7 +13,7 @@ import pytest
 from tests import checks
 from tests.ragged import Space, every_stratum, wrong_layouts
 from tests.subjects import DENSE, JAGGED, Subject
-from tests.tiers import HALF, share
+from tests.tiers import FIFTH, HALF, share
 
 SPACE = Space(rows=40, groups=4, block=8)  # as in test_tpu_interpreter: XLA compiles once
 BLOCKS = (12, 24, 128)  # of which the last one holds most of these arrays whole
@@ -26,7 +26,7 @@ def _reference(subject: Subject, block: int, seed: int | None):
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize("subject", share(JAGGED, 3, rest="thorough"))
+@pytest.mark.parametrize("subject", share(JAGGED, 6, rest=FIFTH))
 def test_jagged(subject, block):
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
     wrong = []

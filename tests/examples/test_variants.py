@@ -14,12 +14,13 @@ import tilelang.language as hl
 from examples.dense import matmul, softmax
 from examples.jagged import gdpa_dense_kv, jagged_attention, jagged_sum
 from tests.frameworks import NEEDS_TORCH, from_jax, from_torch, torch
+from tests.tiers import share
 
 ATTENTION = jagged_attention.jagged_attention
 SMALL = tile.Config({"tq": 16, "tk": 32})
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", share((True, False), 2))
 def test_attention_with_the_longest_length_given(causal):
     """The step table is smaller; the result is not another one."""
     q, k, v, offsets = jagged_attention.make_inputs(offsets=(3, 20, 20, 60, 100), length=120)
@@ -42,7 +43,7 @@ def test_attention_with_values_of_another_width():
     np.testing.assert_allclose(result, expected, atol=2e-6)
 
 
-@pytest.mark.parametrize("scale", [1e-4, 30.0, 1e4])
+@pytest.mark.parametrize("scale", share((1e4, 1e-4, 30.0), 3))
 def test_attention_does_not_overflow(scale):
     """With large scores every query picks one key, at whatever tile the largest score is."""
     q, k, v, offsets = jagged_attention.make_inputs()

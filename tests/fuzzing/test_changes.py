@@ -254,6 +254,7 @@ COMPOSED: dict[str, Callable[[Program], bool]] = {
 }
 
 
+@pytest.mark.slow
 def test_what_is_composed():
     """Every change and every unusual thing comes about; the rarest one among hundreds."""
     missing = {*CHANGES, *COMPOSED, "layered", "stepped", "tallied"}

@@ -75,6 +75,7 @@ def test_what_no_view_can_say() -> None:
     assert not means_something(reading(View("v", "x", (Step("split", (1, 2)),)), SPLIT))
 
 
+@pytest.mark.slow
 def test_views_are_drawn() -> None:
     programs = [compose(seed).program for seed in seeds_of(8000, 30, "viewed")]
     assert all(p.views for p in programs)
@@ -87,6 +88,7 @@ def test_views_are_drawn() -> None:
     assert any(drawn(seed)[0].views for seed in range(8000, 8020))
 
 
+@pytest.mark.slow
 def test_a_view_that_is_stale_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Views of arguments that are stored to, printed before the loops alone: wrong once."""
     seeds = seeds_of(8400, 12, "rewritten")

@@ -139,9 +139,8 @@ def agrees(found: dict[str, dict], other: dict | None = None) -> None:
 
 
 def test_some_ways_to_shard():
-    some = "rows and groups", "a mean of rows", "elements of a batch", "gradients of rows"
-    some += "heads that share keys", "queries of sequences", "rows of boxes", "gradients of boxes"
-    some += "gradients of rows of groups", "keys of sequences"
+    some = "rows and groups", "a mean of rows", "gradients of rows", "heads that share keys"
+    some += "rows of boxes", "keys of sequences"
     agrees(lines(*some, *REFUSED))
 
 
@@ -152,6 +151,7 @@ def test_every_way_to_shard():
     agrees(found)
 
 
+@pytest.mark.slow
 def test_some_ways_where_the_compiler_shards():
     some = "rows and groups", "a mean of rows", "gradients of rows", "twice", "keys"
     some += "keys that heads share", "heads of one key"

@@ -99,7 +99,8 @@ def wrong(name: str) -> list[list[int]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["capped", pytest.param("biased", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["capped", "biased"])
 def test_gradients_are_those_of_jax(name):
     assert wrong(name) == []
 

@@ -434,7 +434,7 @@ NUMBERS = {
 HOSTILE = ([0, 3, 3, 8, 8], [0, 0, 0, 0, 0], [8, 8, 8, 8, 8], [1, 1, 2, 3, 4], [2, 2, 8, 8, 8])
 
 
-@pytest.mark.parametrize("case", NUMBERS)
+@pytest.mark.parametrize("case", share(NUMBERS, 2))
 def test_numbers_are_those_of_the_whole(case):
     """Groups without rows, groups on several devices, devices without rows."""
     kernel, sizes, axis, kind, added = NUMBERS[case]
@@ -451,7 +451,10 @@ def test_numbers_are_those_of_the_whole(case):
         assert list(divided(ir, given)) == []
 
 
-@pytest.mark.parametrize("name", ["grouped_query_attention", "varlen_attention", "paged_attention"])
+SHARED_KEYS = "grouped_query_attention", "varlen_attention", "paged_attention"
+
+
+@pytest.mark.parametrize("name", share(SHARED_KEYS, 3))
 def test_heads_that_share_keys_are_split(name):
     subject = next(s for s in SUBJECTS if s.name == name)
     arguments = (*next(elements(subject))[0], *subject.static)

@@ -10,6 +10,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.tiers import share
 from tests.transforms.test_scans import compare
 from tilelang.errors import GradientError
 
@@ -68,7 +69,7 @@ def _rows(count: int) -> np.ndarray:
     return RNG.standard_normal((count, 8)).astype(np.float32)
 
 
-@pytest.mark.parametrize("cuts", CUTS, ids=str)
+@pytest.mark.parametrize("cuts", share(CUTS, 3))
 def test_parts_of_sequences(cuts):
     off_a, off_b = np.array(cuts, np.int32), np.array([0, 4, 18, 31], np.int32)
     compare(jagged_concat, (_rows(20), _rows(31), off_a, off_b), _jagged_concat)

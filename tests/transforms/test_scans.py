@@ -17,6 +17,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from tests.derivatives import derived, gradients, named
+from tests.tiers import share
 
 RNG = np.random.default_rng(0)
 LAYOUTS = [[0, 7, 7, 30, 37], [0, 0, 0, 0, 0], [3, 4, 20, 36, 40], [0, 40, 40, 40, 40]]
@@ -198,6 +199,7 @@ def test_the_state_of_every_chunk_is_saved():
     assert text.count("@tile.kernel") == 4
 
 
+@pytest.mark.slow
 def test_a_gradient_of_a_gradient():
     """The adjoint of a loop that runs back runs forward."""
     x, a, first = map(jnp.asarray, DENSE[1][1])
@@ -290,13 +292,13 @@ def _running_product(a, first, offsets):
     return y, jnp.stack(last)
 
 
-@pytest.mark.parametrize("offsets", LAYOUTS, ids=str)
+@pytest.mark.parametrize("offsets", share(LAYOUTS, 4))
 def test_tiles_that_scale(offsets):
     given = (0.3 * _floats(40, 8), _floats(4, 8), np.array(offsets, np.int32))
     compare(running_product, given, _running_product)
 
 
-@pytest.mark.parametrize("offsets", LAYOUTS, ids=str)
+@pytest.mark.parametrize("offsets", share(LAYOUTS, 4))
 def test_rows_of_groups(offsets):
     given = (_floats(40, 8), RNG.uniform(-1, 1, 40).astype(np.float32), np.array(offsets, np.int32))
     compare(row_by_row, given, _row_by_row)
@@ -327,6 +329,7 @@ def test_rows_in_no_group_hold_anything():
         assert (gradient[free] == 0).all()
 
 
+@pytest.mark.slow
 def test_in_the_interpreter_by_jax():
     """Where tiles are cut at multiples of their length: of 15 rows in two tiles, and of none."""
     offsets = jnp.array([5, 120, 135, 135, 300])

@@ -9,6 +9,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.tiers import share
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((6, 8), np.float32)
@@ -92,7 +93,7 @@ def pulled_back(run, arguments):
     return jax.grad(loss, tuple(range(len(arguments))))(*arguments)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", share(CASES, 2))
 def test_gradients_of_views(case):
     kernel, same, arguments = CASES[case]
     wanted = pulled_back(same, arguments)

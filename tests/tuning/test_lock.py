@@ -123,7 +123,12 @@ def edit(path, change, digest=True):
     ("change", "digest", "says"),
     [
         (lambda e: e["config"].update(blocks={"tm": 64}), False, "it was changed after it was"),
-        (lambda e: e["config"].update(blocks={"tq": 64}), True, "its config is refused (config na"),
+        pytest.param(
+            lambda e: e["config"].update(blocks={"tq": 64}),
+            True,
+            "its config is refused (config na",
+            marks=pytest.mark.slow,
+        ),
         (lambda e: e["config"].update(warps=4), True, "its config is refused"),
         (lambda e: e["config"].update(tiles=4), True, "its config cannot be read (unknown config"),
         (lambda e: e.update(source="0" * 16), True, "the kernel has changed"),

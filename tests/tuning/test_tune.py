@@ -36,8 +36,9 @@ def test_trials_are_kept_and_the_same_every_time(tmp_path, capfd):
 @pytest.mark.parametrize(
     ("fault", "end"),
     [
-        ("crash", "crashed"), ("garbage", "crashed"), ("cut", "crashed"), ("error", "refused"),
-        ("wrong", "wrong"), ("nan", "wrong"), ("short", "wrong"),
+        ("crash", "crashed"), ("error", "refused"), ("wrong", "wrong"),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in
+          (("garbage", "crashed"), ("cut", "crashed"), ("nan", "wrong"), ("short", "wrong"))),
     ],
 )  # fmt: skip
 def test_what_fails_is_reported_and_skipped(tmp_path, fault, end):

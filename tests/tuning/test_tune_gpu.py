@@ -114,6 +114,7 @@ def timed(monkeypatch):
     return wrong
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_the_best(tmp_path, timed):
     timed(128)
     found = tuned(tmp_path, trials=12)
