@@ -11,13 +11,13 @@ import tilelang as tile
 from tests import checks
 from tests.frameworks import NEEDS_TORCH, from_jax, from_torch, torch
 from tests.subjects import DENSE, Subject
-from tests.tiers import share
+from tests.tiers import FIFTH, share
 
 each = pytest.mark.parametrize("subject", DENSE, ids=str)
 # A third of the examples each in `make test`; tests of one program share it.
 first, third = (pytest.mark.parametrize("subject", share(DENSE, 3, n)) for n in (0, 2))
 # What the CPU's own compiler makes of a program, or torch of its arrays, differs least by example.
-second = pytest.mark.parametrize("subject", share(DENSE, 3, 1, "thorough"))
+second = pytest.mark.parametrize("subject", share(DENSE, 6, 1, FIFTH))
 torches = pytest.mark.parametrize("subject", share(DENSE, 3, 0, "thorough"))
 
 

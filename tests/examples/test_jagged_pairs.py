@@ -21,7 +21,9 @@ def close(kernel: tile.Kernel, arguments: tuple, expected: np.ndarray, **options
 # ---------------------------------------------------------------- two tensors of offsets
 
 
-@pytest.mark.parametrize("config", [None, SMALL], ids=["default", "small"])
+@pytest.mark.parametrize(
+    "config", [None, pytest.param(SMALL, marks=pytest.mark.slow)], ids=["default", "small"]
+)
 @pytest.mark.parametrize(
     ("q_offsets", "kv_offsets"),
     [

@@ -8,6 +8,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 import tilelang as tile
 from tests.positions.kernels import PROGRAMS
+from tests.tiers import share
 
 FORMS = {
     "default": tile.Config(),
@@ -31,7 +32,7 @@ def planned(program, form):
         pytest.skip(refused.what)
 
 
-@every
+@pytest.mark.parametrize("program", share(PROGRAMS, 2))
 @in_forms
 def test_without_checks_nothing_else_is_touched(program, form):
     if form != "default" and planned(program, form) == planned(program, "default"):

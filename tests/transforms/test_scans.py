@@ -178,6 +178,7 @@ def compare(kernel: Any, arguments: tuple[Any, ...], exact: Callable[..., Any]) 
 @pytest.mark.parametrize(
     ("kernel", "arguments", "exact"), DENSE, ids=lambda v: getattr(v, "__name__", "")
 )
+@pytest.mark.slow
 def test_carried_over_indices(kernel, arguments, exact):
     compare(kernel, arguments, exact)
 

@@ -137,6 +137,7 @@ def test_noise_changes_nothing(tmp_path, timed, monkeypatch):
     assert found.best is found.default and found.time(found.ranked[0]) < found.time(found.default)
 
 
+@pytest.mark.slow
 def test_the_choice_for_a_gpu_is_used_there(tmp_path, timed):
     timed(128)
     found = tuned(tmp_path, trials=12)
