@@ -96,6 +96,61 @@ def test_ranges_that_do_not_rise_are_those_of_whole_arrays(offsets):
     np.testing.assert_array_equal(KERNEL(x, cuts, config=FLOWING), PLAIN(x, cuts, config=AT_ONCE))
 
 
+def by_columns(x, offsets):
+    """The same, of blocks of columns by themselves."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for tf in hl.tile(x.shape[1]):
+            least = hl.full([tf], float("inf"), dtype=hl.float32)
+            for tm in hl.tile(offsets[g], offsets[g + 1]):
+                least = hl.minimum(least, x[tm, tf].amin(0))
+            for tm in hl.tile(offsets[g], offsets[g + 1]):
+                y[tm, tf] = x[tm, tf] - least[None, :]
+    return y
+
+
+COLUMNS = tile.kernel(by_columns, interpret=strict(), checks=False)
+PLAIN_COLUMNS = tile.kernel(by_columns, checks=False)
+CUT = replace(FLOWING, blocks={"tm": 16, "tf": 128})
+
+
+def wide(offsets: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Three blocks of columns."""
+    return laid(np.random.default_rng(1).standard_normal((ROWS, 384), np.float32), offsets)
+
+
+@pytest.mark.parametrize("offsets", LAYOUTS)
+def test_blocks_of_columns_are_flows_of_their_own(offsets):
+    x, cuts = wide(offsets)
+    launch = PLAIN_COLUMNS.lower(x, cuts, config=CUT).plan.launches[0]
+    assert [(w.flows, w.shown) for w in launch.windows] == [(True, (48, 128))] * 2
+    np.testing.assert_array_equal(COLUMNS(x, cuts, config=CUT), oracle(x, offsets))
+
+
+@pytest.mark.parametrize("offsets", WILD)
+def test_ranges_that_do_not_rise_are_right_in_every_block_of_columns(offsets):
+    x, cuts = wide(offsets)
+    wanted = PLAIN_COLUMNS(x, cuts, config=replace(CUT, windows="aligned"))
+    np.testing.assert_array_equal(COLUMNS(x, cuts, config=CUT), wanted)
+
+
+def test_a_block_that_the_array_ends_in_is_no_flow():
+    x = tile.spec((48, 320), "float32"), tile.spec((5,), "int32")
+    with pytest.raises(tile.PlanError, match="no array is whole in every step"):
+        PLAIN_COLUMNS.lower(*x, config=CUT)
+
+
+def test_blocks_of_columns_have_one_buffer():
+    """Of two whole arrays of 32 MiB, a chip with 64 MiB has half the columns at a time."""
+    from examples.jagged.jagged_softmax import jagged_softmax
+
+    given = tile.spec((32768, 512), "bfloat16"), tile.spec((129,), "int32")
+    for chip, columns in (("v6e", 512), ("7x", 256), ("v5p", 256)):
+        plan = jagged_softmax.lower(*given, target=f"tpu:{chip}").plan
+        assert dict(plan.blocks)["tf"] == columns and plan.launches[0].flow is not None
+        assert plan.launches[0].memory.vmem < 1.1 * 2 * 32768 * columns * 2
+
+
 def test_what_the_plan_says():
     plan = PLAIN.lower(*given(LAYOUTS[0]), config=FLOWING).plan
     assert "  x, y: in 3 pieces of 16 rows, which come and go while steps compute" in str(plan)
@@ -135,6 +190,7 @@ def test_what_has_no_pieces_is_refused(shape, fields):
 # ---------------------------------------------------------------- planted bugs
 
 _SHIFTED = partial(bug, "shifted", "flowing")
+_COLUMNS = partial(bug, "by_columns", "flowing")
 REACH = "reach = jax.lax.div(jnp.clip(offsets[g + 1], 0, 48)"
 READ = "reach = jax.lax.div(jnp.minimum(jnp.clip(offsets[g + 1], 0, 48) + 8, 48)"
 BUGS: tuple[tuple[Bug, tuple[int, ...]], ...] = (
@@ -160,6 +216,23 @@ BUGS: tuple[tuple[Bug, tuple[int, ...]], ...] = (
     (_SHIFTED("all pieces go to the place of the first", "y.at[pl.ds(piece * 16, 16)]",
               "y.at[pl.ds(0, 16)]"), LAYOUTS[1]),
 )  # fmt: skip
+
+
+BY_COLUMNS: tuple[Bug, ...] = (
+    _COLUMNS("all blocks of columns are the first one's", "pl.ds(tf * 128, 128)", "pl.ds(0, 128)"),
+    _COLUMNS("only the first block of columns is waited for",
+             "flow[0], flow[1], flow[2] = 0, 0, 0",
+             "flow[0], flow[1], flow[2] = jnp.where(tf == 0, 0, 3), 0, 0"),
+    _COLUMNS("results of the last block of columns go to those of the one before",
+             "y.at[pl.ds(piece * 16, 16), pl.ds(tf * 128, 128)]",
+             "y.at[pl.ds(piece * 16, 16), pl.ds(jnp.minimum(tf, 1) * 128, 128)]"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("planted", BY_COLUMNS, ids=str)
+def test_a_planted_bug_in_blocks_of_columns_is_noticed(planted):
+    aligned = replace(CUT, windows="aligned")
+    assert noticed(PLAIN_COLUMNS, planted, wide(LAYOUTS[0]), CUT, aligned)
 
 
 @pytest.mark.parametrize(("planted", "offsets"), BUGS, ids=str)

@@ -297,6 +297,8 @@ def some_plans() -> Iterator[Plan]:
     yield jagged_softmax.lower(*rows, target="tpu:v6e", config=pieces).plan
     turns = Config({"g": 8, "tm": 64}, loop_type="fori_loop", windows="flowing")
     yield jagged_sum.lower(*rows, target="tpu:v6e", config=turns).plan
+    columns = Config({"tf": 128, "tm": 64}, loop_type="fori_loop", windows="flowing")
+    yield jagged_softmax.lower(*rows, target="tpu:v6e", config=columns).plan
     short = tile.spec((32768, 512), "bfloat16"), tile.spec((2049,), "int32")
     yield jagged_softmax.lower(*short, target="tpu:v6e").plan  # groups side by side
     boxed = Config({"t": 128}, loop_type="outer_pipeline", steps="table")

@@ -19,13 +19,14 @@ from tilelang.codegen.pallas.plan.types import (
     LOW,
     REACH,
     AtDim,
+    ByTile,
     Comes,
     Flow,
     Goes,
     Launch,
     Window,
 )
-from tilelang.codegen.writer import Atom, Call, Node, filled, flat
+from tilelang.codegen.writer import Atom, Call, Node, filled, flat, infix
 from tilelang.ir import Expr
 
 from . import ops
@@ -37,8 +38,8 @@ from .names import Names
 COPY = """
 def {name}({piece}):
     return pltpu.make_async_copy(
-        {source}.at[{rows}],
-        {to}.at[{rows}],
+        {source},
+        {to},
         {copied},
     )
 
@@ -85,7 +86,7 @@ def scratch(launch: Launch) -> list[Node]:
     if launch.flow is None:
         return []
     found = [w for w in launch.windows if w.flows]
-    held = [Call("pltpu.VMEM", (ops.shape(w.shape), ops.dtype(w.dtype))) for w in found]
+    held = [Call("pltpu.VMEM", (ops.shape(w.shown), ops.dtype(w.dtype))) for w in found]
     each = Atom(f"pltpu.SemaphoreType.DMA(({launch.flow.pieces},))")
     counts = [Atom("pltpu.SemaphoreType.DMA") if w.output else each for w in found]
     return [*held, *counts, Atom("pltpu.SMEM((3,), jnp.int32)")]
@@ -212,21 +213,34 @@ def _at(printer: Printer, flow: Flow, end: Literal["first", "last"], lines: list
     """Lines that run in that step, if there are others."""
     if flow.step is None:
         return lines
-    (axis,) = (d.axis for d in printer.launch.dims)
+    axis = printer.launch.dims[-1].axis
     assert axis is not None
     return filled(WAITS, {"tests": flat(test_of(printer, AtDim(axis, end)))}, content=lines)
 
 
 def _copy(printer: Printer, window: Window, flow: Flow) -> list[str]:
     names, piece = printer.names, printer.names.word("piece")
-    copied, pair = names.scratch[window.ref], (window.argument, window.ref)
+    copied, rows = names.scratch[window.ref], f"pl.ds({piece} * {flow.rows}, {flow.rows})"
+    far = ", ".join([rows, *_columns(printer, window)])
+    pair = f"{window.argument}.at[{far}]", f"{window.ref}.at[{rows}]"
     source, to = reversed(pair) if window.output else pair
     words = {
         "name": names.words[window.ref], "piece": piece, "source": source, "to": to,
-        "rows": f"pl.ds({piece} * {flow.rows}, {flow.rows})",
         "copied": copied if window.output else f"{copied}.at[{piece}]",
     }  # fmt: skip
     return filled(COPY, words)
+
+
+def _columns(printer: Printer, window: Window) -> list[str]:
+    """Which part of an array's rows is copied; nothing of dimensions that end with all of them."""
+    found: list[str] = []
+    for dim, number in reversed([*zip(window.dims, window.numbers, strict=True)][1:]):
+        if isinstance(dim, ByTile):
+            first = flat(infix("*", printer.number(number), Atom(str(dim.block))))
+            found.insert(0, f"pl.ds({first}, {dim.block})")
+        elif found:
+            found.insert(0, ":")
+    return found
 
 
 def _each(

@@ -9,12 +9,15 @@ Every step has whole arrays, of which loops inside of it see the rows of a range
 them before its first step and behind its last one, and nothing would be computed meanwhile.  Here a
 step waits for pieces up to the end of its range, and pieces in front of it go.  Ranges rise; where
 they do not, because nobody checked, pieces that had gone are waited for and go again.
+
+Around these steps there may be others, which have all rows of other columns: each of them is a flow
+of its own, in the same memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
 
@@ -33,7 +36,7 @@ from ..flow import BACK, GONE, HERE, HIGH, LOW, REACH, Again, ByStep, Comes, Flo
 from ..physical import Inner, PStmt, Read, Select, Step, TakeRows, Tiles, Write, flat, parts_of
 from ..types import Launch, Plan
 from .near_ranges import near_ranges
-from .types import Whole, Window
+from .types import ByTile, Whole, Window, WindowDim
 
 WORTH = 1 << 20  # bytes of arrays: less comes about as fast at once
 NEAR = 8 << 20  # bytes with which tiles near their range pay: layer norm of 1 MiB 5.7 us, not 4.7
@@ -56,7 +59,8 @@ def flowing(launch: Launch, target: Target, config: Config) -> Launch:
         return _refused(asked, launch, launch.loc)
     refs = frozenset(w.ref for w in found)
     size = sum(_row_bytes(w) * w.shape[0] for w in found)
-    others = any(w.axes for w in launch.windows)  # their copies would wait behind all pieces
+    # copies of others would wait behind all pieces
+    others = any(w.axes for w in launch.windows if w.ref not in refs)
     if not asked and (others or size < WORTH):
         return launch
     if not alone and (asked or size >= NEAR):
@@ -168,11 +172,12 @@ def _refused(asked: bool, launch: Launch, loc: Loc | None) -> Launch:
 
 
 def _steps_in_order(launch: Launch) -> bool:
-    """Whether the steps are those of one loop, one after another on one core."""
-    if launch.form != "grid" or launch.prefetches or launch.cores > 1 or len(launch.dims) != 1:
+    """Whether the steps are those of one loop, one after another on one core, under any others."""
+    if launch.form != "grid" or launch.prefetches or launch.cores > 1 or not launch.dims:
         return False
-    axis, semantics = launch.dims[0].axis, launch.dims[0].semantics
-    return axis is not None and semantics == "arbitrary" and launch.axis(axis).base is None
+    axes = [launch.axis(d.axis) for d in launch.dims if d.axis is not None]
+    known = len(axes) == len(launch.dims) and all(a.base is None for a in axes)
+    return known and launch.dims[-1].semantics == "arbitrary"
 
 
 def _one_step(launch: Launch) -> bool:
@@ -185,19 +190,29 @@ def _flowing_windows(launch: Launch, alone: bool) -> Iterator[Window]:
     """The windows of as many rows as the first one has that can come, or go, in pieces."""
     rows: int | None = None
     for window in launch.windows:
-        if _is_whole(window) and rows in (None, window.shape[0]) and _axes(launch, window, alone):
+        same = rows in (None, window.shape[0])
+        if same and _has_all_rows(window, launch) and _axes(launch, window, alone):
             rows = window.shape[0]
             yield window
 
 
-def _is_whole(window: Window) -> bool:
-    """Whether a step has all of the array, as it is."""
+def _has_all_rows(window: Window, launch: Launch) -> bool:
+    """Whether a step has all rows of the array, as they are: all of them, or some columns."""
     if not window.stepped or window.turned is not None:
         return False
     if window.init == "existing" or window.back or window.passed or len(window.shape) < 2:
         return False
-    whole = all(isinstance(d, Whole) for d in window.dims)
-    return whole and window.shown == window.shape == (window.whole or window.shape)
+    around = {d.axis for d in launch.dims[:-1]}
+    columns = zip(window.dims[1:], window.shape[1:], strict=True)
+    cut = all(isinstance(d, Whole) or _is_cut(d, size, around) for d, size in columns)
+    same = len(window.shown) == len(window.shape) == sum(map(bool, window.block))
+    all_rows = isinstance(window.dims[0], Whole) and window.shown[0] == window.shape[0]
+    return cut and same and all_rows and window.shape == (window.whole or window.shape)
+
+
+def _is_cut(dim: WindowDim, size: int, around: Collection[str | None]) -> bool:
+    """Whether whole blocks of a dimension are those of a loop around the steps."""
+    return isinstance(dim, ByTile) and {dim.axis, *dim.over} <= {*around} and size % dim.block == 0
 
 
 def _axes(launch: Launch, window: Window, alone: bool) -> list[AxisPlan]:
@@ -207,7 +222,7 @@ def _axes(launch: Launch, window: Window, alone: bool) -> list[AxisPlan]:
     if None in steps or not all(map(_is_plain, axes)):
         return []
     if not alone:
-        return axes if all(_rises(a, launch.dims[0].axis or "") for a in axes) else []
+        return axes if all(_rises(a, launch.dims[-1].axis or "") for a in axes) else []
     turns = all(_turning(launch, a.name) for a in axes)
     once = not window.output or [a.name for a in axes] == [a.name for a in _once(launch, axes)]
     return axes if turns and once else []
@@ -289,4 +304,4 @@ def _registers(windows: Iterable[Window], target: Target) -> list[int]:
 
 
 def _row_bytes(window: Window) -> int:
-    return math.prod(window.shape[1:]) * itemsize(window.dtype)
+    return math.prod(window.shown[1:]) * itemsize(window.dtype)
