@@ -26,7 +26,7 @@ from tilelang.codegen.pallas.plan.types import (
     Launch,
     Window,
 )
-from tilelang.codegen.writer import Atom, Call, Node, filled, flat, infix
+from tilelang.codegen.writer import Atom, Call, Node, filled, flat, infix, statement
 from tilelang.ir import Expr
 
 from . import ops
@@ -119,7 +119,7 @@ def print_reach(printer: Printer, block: Block) -> None:
     content: list[str] = []
     if _coming(launch):
         tests.append(own.node(step.comes.lacks))
-        content += _waited(printer, step.comes)
+        content += _waited(printer, step.comes, block.indent)
     if going := _going(launch):
         tests.append(own.node(step.again.early))
         wait = _each(printer, going, f"{count}[2]", f"{count}[1]", "wait")
@@ -150,7 +150,8 @@ def print_turn(printer: Printer, block: Block, axis: str, end: Literal["first", 
     """Waits for the pieces that a turn of a loop uses; behind it, those go that it has passed."""
     turn = printer.launch.flow.turn(axis) if printer.launch.flow is not None else None
     if turn is not None and turn.comes is not None and end == "first":
-        tests, content = _scope(printer).text(turn.comes.lacks), _waited(printer, turn.comes)
+        tests = _scope(printer).text(turn.comes.lacks)
+        content = _waited(printer, turn.comes, block.indent)
         _put(block, filled(WAITS, {"tests": tests}, content=content))
     if turn is not None and turn.goes is not None and end == "last":
         _put(block, _gone(printer, turn.goes))
@@ -172,10 +173,11 @@ def print_end(printer: Printer, block: Block) -> None:
     _put(block, _at(printer, flow, "last", content))
 
 
-def _waited(printer: Printer, comes: Comes) -> list[str]:
+def _waited(printer: Printer, comes: Comes, indent: int) -> list[str]:
     """The wait for pieces that are used, and how many are here then."""
     own, count, reach = _scope(printer), printer.names.word("flow"), printer.names.word("reach")
-    content = [f"{reach} = {own.text(comes.reach)}"]
+    inside = indent + 4
+    content = [line[inside:] for line in statement(reach, own.node(comes.reach), inside)]
     content += _each(printer, _coming(printer.launch), f"{count}[0]", reach, "wait")
     return [*content, f"{count}[0] = {own.text(comes.here)}"]
 
