@@ -219,6 +219,11 @@ def _several(
     straight = (
         float(_cycles(tuple(np.array([done.get(t, 0.0)]) for t in TERMS), costs, launch)[0]) - step
     )
+    return np.where(together(many, steps), step / many.count + straight, alone + ASKED)
+
+
+def together(many: Beside, steps: Steps) -> np.ndarray:
+    """The iterations that run without loops: short tiles hold what all of their step go through."""
     fits = np.ones(steps.count, bool)
     for axis in many.short:
         at = with_lines(axis.range, steps.at)
@@ -226,8 +231,7 @@ def _several(
         fits &= np.zeros(steps.count, bool) if stop is None else np.asarray(stop) <= 1
     whole = -(-steps.count // many.count) * many.count
     every = np.pad(fits, (0, whole - steps.count), constant_values=True)
-    together = np.repeat(every.reshape(-1, many.count).all(axis=1), many.count)[: steps.count]
-    return np.where(together, step / many.count + straight, alone + ASKED)
+    return np.repeat(every.reshape(-1, many.count).all(axis=1), many.count)[: steps.count]
 
 
 def _waits_for_pipes(
