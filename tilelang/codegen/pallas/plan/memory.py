@@ -109,7 +109,7 @@ def _buffered(window: Window, form: Form, target: Target) -> int:
     """Bytes of a block and of those that are in flight."""
     still = window.flows or (form == "grid" and window.stream is None and not window.axes)
     buffers = window.buffers or (1 if still else 2)
-    return padded_bytes(window.shown, window.dtype, target) * buffers
+    return padded_bytes(window.resident, window.dtype, target) * buffers
 
 
 def _temporaries(axes: Axes, sections: Iterable[Section], target: Target, form: Form) -> int:

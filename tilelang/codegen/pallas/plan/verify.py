@@ -110,6 +110,10 @@ def _flow(here: Reader) -> None:
         for turn in flow.turns:
             inside = known.plus([turn.axis])
             _exprs(inside.of("what a turn waits for", launch.axis(turn.axis).loc), *turn.exprs)
+    ordered = launch.form == "grid" and all(d.semantics == "arbitrary" for d in launch.dims)
+    for window in (w for w in launch.windows if w.held):
+        all_of = here.of(f"all of {window.array}", launch.loc)
+        all_of.must("is held where other cores would have their own", ordered)
     for window in (w for w in launch.windows if w.flows):
         own = here.of(f"a piece of {window.array}", launch.loc)
         pieces = flow is not None and flow.rows * flow.pieces == window.shape[0]

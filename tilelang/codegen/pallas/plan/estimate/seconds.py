@@ -414,6 +414,8 @@ def _size(window: Window, steps: Steps) -> np.ndarray | float:
 
     The only row of an array has each number in a word of its own.
     """
+    if window.held:
+        return float(math.prod(window.shape) * itemsize(window.dtype))
     alone = len(window.shape) > 1 and window.shape[-2] == 1
     size: np.ndarray | float = float(max(itemsize(window.dtype), 4 if alone else 0))
     for place, (dim, length) in enumerate(zip(window.dims, window.shape, strict=True)):

@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import reduce
 
 from tilelang import ir
-from tilelang.codegen.pallas.target import Target
+from tilelang.codegen.pallas.target import Target, padded_bytes
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, integers
 from tilelang.ir.integers import INT
@@ -34,12 +34,13 @@ from ..axis import AxisPlan
 from ..beside import Beside
 from ..flow import BACK, GONE, HERE, HIGH, LOW, REACH, Again, ByStep, Comes, Flow, Goes, Turn
 from ..physical import Inner, PStmt, Read, Select, Step, TakeRows, Tiles, Write, flat, parts_of
-from ..types import Launch, Plan
+from ..types import Dim, Launch, Plan
 from .near_ranges import near_ranges
 from .types import ByTile, Whole, Window, WindowDim
 
 WORTH = 1 << 20  # bytes of arrays: less comes about as fast at once
 NEAR = 8 << 20  # bytes with which tiles near their range pay: layer norm of 1 MiB 5.7 us, not 4.7
+HELD = 16  # of the bytes that flow, the part that others may take which are held
 PIECE, MOST = 1 << 18, 32  # bytes of a piece that a copy is worth, and how many there are at most
 
 
@@ -51,24 +52,63 @@ def flowing(launch: Launch, target: Target, config: Config) -> Launch:
     asked = config.windows == "flowing"
     if not asked and (config.windows is not None or target.interpreted):
         return launch
-    alone = _one_step(launch)
+    given, alone = launch, _one_step(launch)
+    if not alone and target.cores == 1:
+        launch = _in_order(launch, launch.dims[-1:])
     found = tuple(_flowing_windows(launch, alone)) if alone or _steps_in_order(launch) else ()
     used = [a for w in found for a in _axes(launch, w, alone)]
     rows = _piece(found, used, target)
     if not found or rows is None:
-        return _refused(asked, launch, launch.loc)
+        return _refused(asked, given, launch.loc)
     refs = frozenset(w.ref for w in found)
     size = sum(_row_bytes(w) * w.shape[0] for w in found)
+    if not alone:
+        launch = _held(launch, refs, size, target)
     # copies of others would wait behind all pieces
     others = any(w.axes for w in launch.windows if w.ref not in refs)
     if not asked and (others or size < WORTH):
-        return launch
+        return given
     if not alone and (asked or size >= NEAR):
         launch = near_ranges(launch, used, refs, math.lcm(*_registers(found, target)))
     pieces = found[0].shape[0] // rows
     flow = Flow(rows, pieces, None, _turns(launch, found, rows)) if alone else None
     windows = tuple(replace(w, flows=w.ref in refs) for w in launch.windows)
     return replace(launch, windows=windows, flow=flow or by_step(launch, used, rows, pieces))
+
+
+def _in_order(launch: Launch, dims: tuple[Dim, ...]) -> Launch:
+    """The launch in which one core runs the steps of these dimensions one after another."""
+    ordered = (replace(d, semantics="arbitrary") if d in dims else d for d in launch.dims)
+    return replace(launch, dims=tuple(ordered))
+
+
+def _held(launch: Launch, flows: frozenset[str], size: int, target: Target) -> Launch:
+    """The launch with all of its other arrays in vector memory, where those are small.
+
+    A block that a step copies waits behind all pieces on their way.  Of cores each has its own.
+    """
+    others = [w for w in launch.windows if w.ref not in flows and w.axes]
+    if not others or (target.cores > 1 and any(d.semantics != "arbitrary" for d in launch.dims)):
+        return launch
+    held = sum(padded_bytes(w.padded, w.dtype, target) for w in others)
+    if held > max(WORTH, size // HELD) or not all(_may_be_held(w, target) for w in others):
+        return launch
+    refs = {w.ref for w in others}
+    windows = tuple(replace(w, held=w.ref in refs) for w in launch.windows)
+    return replace(_in_order(launch, launch.dims), windows=windows)
+
+
+def _may_be_held(window: Window, target: Target) -> bool:
+    """Whether a step may see its block of what has not moved: whole registers of lanes.
+
+    What an output held before has to be where it is, and a pipeline of its own has its blocks.
+    """
+    own = window.stepped and window.turned is None and window.track is None
+    if not own or window.existing is not None or window.back or window.exact:
+        return False
+    last = window.block[-1]
+    aligned = last is not None and last % target.tile(1, itemsize(window.dtype)) == 0
+    return aligned or last == window.padded[-1]
 
 
 def by_step(

@@ -120,6 +120,7 @@ class Window:
     whole      the array's shape rounded up, so that every window on it sees whole blocks
     early      the next other block is fetched as soon as there is room, not just before its step
     flows      it is the whole array, whose rows come, or go, in the pieces of the launch's flow
+    held       all of the array is in vector memory in every step, which sees its block of that
     """
 
     ref: str
@@ -142,9 +143,15 @@ class Window:
     whole: tuple[int, ...] = ()
     early: bool = False
     flows: bool = False
+    held: bool = False
 
     @property
     def axes(self) -> frozenset[str]:
+        """Axes whose steps copy another block; none do of an array that is held."""
+        return frozenset() if self.held else self.shown_by
+
+    @property
+    def shown_by(self) -> frozenset[str]:
         """Axes whose steps change the block that the window shows."""
         found: set[str] = set()
         for dim, size in zip(self.dims, self.shape, strict=True):
@@ -196,6 +203,11 @@ class Window:
     def shown(self) -> tuple[int, ...]:
         """The block as the body sees it, without squeezed dimensions."""
         return tuple(b for b in self.block if b is not None)
+
+    @property
+    def resident(self) -> tuple[int, ...]:
+        """The shape of what is in vector memory."""
+        return self.padded if self.held else self.shown
 
     @property
     def turn(self) -> tuple[int, ...]:
