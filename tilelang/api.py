@@ -265,7 +265,7 @@ class Kernel:
             parsing.refuse_registered(parsed.ir, self._element[0]._registration is not None)
         if self._registration is None:
             return gradients.derived(parsed, wanted, run)
-        parsing.refuse_changed_arguments(parsed.ir)
+        transforms.refuse_changed_arguments(parsed.ir)
         return gradients.registered(self._registration, self, parsed, statics)
 
     # ------------------------------------------------------------ torch

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from tests.gradients import test_gradients_jax
 from tests.passes import test_separate_parts
 from tests.planted.passes import Mutation
 from tests.subjects import SUBJECTS
@@ -237,8 +238,13 @@ MUTATIONS = (
     ),
     _bug(
         "gradients pass through what is detached", parsed, "derive",
-        lambda ir, facts, wanted: derive(drop_detached(ir), facts, wanted),
+        lambda ir, facts, *rest: derive(drop_detached(ir), facts, *rest),
         test_gradients.test_what_is_detached_has_no_gradient,
+    ),
+    _bug(
+        "what was derived is refused by a name that nobody wrote", parsed, "derive",
+        lambda ir, facts, wanted, author: derive(ir, facts, wanted),
+        test_gradients_jax.test_what_was_derived_is_refused_by_the_name_of_its_author,
     ),
     _bug(
         "what moves in no known way stays", gauge, "_of_parts",
