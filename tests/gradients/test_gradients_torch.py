@@ -104,7 +104,6 @@ HOW = {
 
 
 @pytest.mark.parametrize("how", HOW)
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_right(made, how):
     for found, wanted in zip(HOW[how](made.kernel), CASE.gradients(), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
@@ -233,7 +232,6 @@ def test_gradients_of_gradients():
     )
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_vmap_of_gradients_for_which_forward_saves():
     """What refuses second gradients had no rule for a batch: torch said so in its own words."""
     inner, extra = registered(), tile.kernel(product)

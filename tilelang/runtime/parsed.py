@@ -54,6 +54,12 @@ class Remembered:
                 self.derivatives[wanted] = derive(self.ir, self.facts, wanted, self.author)
         return self.derivatives[wanted]
 
+    def rewritten(
+        self, ir: KernelIR, element: tuple[Remembered, Collection[str]] | None = None
+    ) -> Remembered:
+        """A kernel that was made of it: a batch of this element, or what one device runs."""
+        return Remembered(ir, self.reads, element, derived=self.derived, author=self.author)
+
     def part(self, wanted: frozenset[str], n: int) -> Remembered:
         """One kernel of the derived gradient: FORWARD, or a launch of the backward program."""
         if (wanted, n) not in self.parts:
