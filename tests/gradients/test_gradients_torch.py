@@ -268,7 +268,7 @@ def test_forward_mode_is_refused(made):
 
 
 def test_what_has_neither(monkeypatch):
-    def refuse(ir, facts, wanted):
+    def refuse(ir, facts, wanted, author):
         raise GradientError("it cannot be", ir.body[0].loc, "write it yourself: @product.vjp")
 
     monkeypatch.setattr(parsed, "derive", refuse)
