@@ -216,11 +216,7 @@ def test_gradients_of_gradients():
     inside[OFFSETS[0] : OFFSETS[-1]] = 2.0
     np.testing.assert_allclose(twice, inside * CASE.dy * CASE.x, rtol=1e-5, atol=1e-5)
 
-    extra = tile.kernel(product)
-    extra.def_vjp(
-        forward=lambda x, w, o, s: (inner.kernel(x, w, o), w * 2),
-        backward=lambda twice_w, dy, dtotal: {"x": dy * twice_w, "w": None},
-    )
+    extra = saving()
     (dx,) = torch.autograd.grad((extra(x, w, STARTS)[0] * DY).sum(), x, create_graph=True)
     np.testing.assert_allclose(dx.detach(), CASE.dy * CASE.w * 2, rtol=1e-5)
     with pytest.raises(tile.CallError) as caught:
@@ -232,13 +228,29 @@ def test_gradients_of_gradients():
     )
 
 
-def test_vmap_of_gradients_for_which_forward_saves():
-    """What refuses second gradients had no rule for a batch: torch said so in its own words."""
+def saving():
+    """Its forward saves what is no argument and no result."""
     inner, extra = registered(), tile.kernel(product)
     extra.def_vjp(
         forward=lambda x, w, o, s: (inner.kernel(x, w, o), w * 2),
         backward=lambda twice_w, dy, dtotal: {"x": dy * twice_w, "w": None},
     )
+    return extra
+
+
+def test_a_checkpoint_of_a_kernel_alone():
+    """Its forward runs again while its backward asks for what was saved, and saves the same."""
+    extra, (x, w) = saving(), leaves()
+    y = torch.utils.checkpoint.checkpoint(
+        lambda x, w: extra(x, w, STARTS)[0], x, w, use_reentrant=False
+    )
+    (y * DY).sum().backward()
+    np.testing.assert_allclose(x.grad, CASE.dy * CASE.w * 2, rtol=1e-5)
+
+
+def test_vmap_of_gradients_for_which_forward_saves():
+    """What refuses second gradients had no rule for a batch: torch said so in its own words."""
+    extra = saving()
     found = torch.func.vmap(torch.func.grad(lambda x, w: (extra(x, w, STARTS)[0] * DY).sum()))(
         torch.stack([X, 2 * X]), torch.stack([W, 3 * W])
     )

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.checkpoint import checkpoint
 
 import tilelang as tile
 from tests.gradients.kernels import OFFSETS, case, product, registered
@@ -169,17 +170,39 @@ def _everything(name: str, made: Any, ir: Any, wanted: Any) -> Any:
     return gradients_chosen(name, made, ir, frozenset(made)) if made else {}
 
 
-def _in_any_order(ctx: Any) -> Any:
-    leaves, tree = ctx.call.saved[0]
-    tensors = iter(ctx.saved_tensors[::-1])
-    found = [next(tensors) if isinstance(x, torch_gradient._SavedPlace) else x for x in leaves]
+def checkpoints_run_forward() -> bool:
+    """What runs forward again while backward runs is no backward."""
+    kernel, x = _saving(), X.clone().requires_grad_()
+    y = checkpoint(lambda x: kernel(x, W, STARTS)[0], x, use_reentrant=False)
+    y.sum().backward()
+    return torch.equal(x.grad, torch.full_like(X, 3.0))
+
+
+def _saving() -> tile.Kernel:
+    """A kernel whose forward saves what is neither an argument nor a result."""
+    return _with(
+        lambda three, dy, dtotal: {"x": dy * three, "w": None},
+        lambda x, w, o, s: (tile.kernel(product)(x, w, o, s), torch.full_like(x, 3.0)),
+    )
+
+
+def _in_any_order(call: Any, places: Any, tensors: Any) -> Any:
+    leaves, tree = call.saved[0]
+    back = iter(tensors[::-1])
+    found = [next(back) if isinstance(x, torch_gradient._SavedPlace) else x for x in leaves]
     return torch.utils._pytree.tree_unflatten(found, tree)
+
+
+def _all_inside(ctx: Any, *cotangents: Any) -> Any:
+    with torch_gradient._inside_backward():
+        return backward_of_call(ctx, *cotangents)
 
 
 def _as_it_is(cotangent: Any, shape: Any, dtype: Any, device: Any) -> Any:
     return cotangent
 
 
+backward_of_call = torch_gradient._Gradient.backward
 gradients_chosen: Callable[..., Any] = gradients._chosen
 
 BROKEN = (
@@ -199,6 +222,8 @@ BROKEN = (
            lambda name, operand, made, wanted: made, dtypes_of_gradients),
     Broken("saved tensors come back in another order", torch_gradient, "_saved", _in_any_order,
            saved_in_order),
+    Broken("a checkpoint runs forward as a part of backward", torch_gradient._Gradient, "backward",
+           _all_inside, checkpoints_run_forward),
     Broken("second gradients are a part of the whole", torch_gradient, "_only_once",
            lambda kernel, found, sources: list(found), second_gradients_are_whole),
     Broken("forward mode meets JAX's own words", jax_gradient, "_is_float", lambda array: False,

@@ -126,12 +126,14 @@ class _Gradient(torch.autograd.Function):
         if all(c is None for c in given) or not wanted:
             return (None,) * (1 + len(call.names))
         full = [_full(c, *like) for c, like in zip(given, ctx.like, strict=True)]
+        tensors = ctx.saved_tensors  # once, and out here: a checkpoint runs forward again for them
+        saved = _saved(call, ctx.places, tensors)
         once = torch.is_grad_enabled() and any(p.kind == "extra" for p in ctx.places)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not once), _inside_backward():
-            made = call.gradient.backward(_saved(ctx), full, wanted)
+            made = call.gradient.backward(saved, full, wanted)
             found = [_checked(ctx, n, made) for n in range(len(call.names))]
         if once:
-            found = _only_once(call.kernel, found, (*ctx.saved_tensors, *full))
+            found = _only_once(call.kernel, found, (*tensors, *full))
         return None, *found
 
     @staticmethod
@@ -147,11 +149,11 @@ def no_forward_mode(kernel: str, why: str = "") -> CallError:
     )
 
 
-def _saved(ctx: Any) -> Any:
+def _saved(call: Differentiated, places: Sequence[_SavedPlace], tensors: Sequence[Any]) -> Any:
     """What forward saved, with the tensors in their places."""
-    leaves, tree = ctx.call.saved[0]
-    tensors = dict(zip(ctx.places, ctx.saved_tensors, strict=True))
-    found = [tensors[leaf] if isinstance(leaf, _SavedPlace) else leaf for leaf in leaves]
+    leaves, tree = call.saved[0]
+    there = dict(zip(places, tensors, strict=True))
+    found = [there[leaf] if isinstance(leaf, _SavedPlace) else leaf for leaf in leaves]
     return pytree.tree_unflatten(found, tree)
 
 
