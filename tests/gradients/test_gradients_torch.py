@@ -221,10 +221,15 @@ def test_gradients_of_gradients():
     np.testing.assert_allclose(dx.detach(), CASE.dy * CASE.w * 2, rtol=1e-5)
     with pytest.raises(tile.CallError) as caught:
         torch.autograd.grad(dx.sum(), w)
-    assert str(caught.value) == (
+    error = caught.value
+    assert error.what == (
         "kernel product is differentiated twice, and its backward uses what its forward saved "
-        "besides arguments and results\n"
-        "  hint: save only arguments and results; or use JAX, where forward is differentiated too"
+        "besides arguments and results"
+    )
+    assert error.loc is not None and error.loc.text.startswith("def product(")
+    assert error.hint == (
+        "write a backward of arguments and results alone, and register it with @product.vjp; "
+        "or use JAX, where forward is differentiated too"
     )
 
 

@@ -225,7 +225,7 @@ BROKEN = (
     Broken("a checkpoint runs forward as a part of backward", torch_gradient._Gradient, "backward",
            _all_inside, checkpoints_run_forward),
     Broken("second gradients are a part of the whole", torch_gradient, "_only_once",
-           lambda kernel, found, sources: list(found), second_gradients_are_whole),
+           lambda call, found, sources: list(found), second_gradients_are_whole),
     Broken("forward mode meets JAX's own words", jax_gradient, "_is_float", lambda array: False,
            forward_mode_is_refused),
     Broken("operations have no gradient", torch_ops, "wants_gradient", lambda tensors: False,

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..errors import CallError
+from ..errors import CallError, Loc
 from .gradients import Gradient, misshapen
 
 Find = Callable[[], Gradient]
@@ -33,11 +33,13 @@ class _SavedPlace:
 class Differentiated:
     """One call that is differentiated.
 
-    names  the arguments that are tensors
-    saved  what forward saved, as a tree of places and other values; made when it runs
+    kernel  the author's, by name, which is written at `loc`
+    names   the arguments that are tensors
+    saved   what forward saved, as a tree of places and other values; made when it runs
     """
 
     kernel: str
+    loc: Loc
     names: tuple[str, ...]
     wanted: frozenset[str]
     gradient: Gradient
@@ -133,7 +135,7 @@ class _Gradient(torch.autograd.Function):
             made = call.gradient.backward(saved, full, wanted)
             found = [_checked(ctx, n, made) for n in range(len(call.names))]
         if once:
-            found = _only_once(call.kernel, found, (*tensors, *full))
+            found = _only_once(call, found, (*tensors, *full))
         return None, *found
 
     @staticmethod
@@ -184,7 +186,7 @@ def _checked(ctx: Any, n: int, made: Mapping[str, Any]) -> Any:
 # ---------------------------------------------------------------- gradients of gradients
 
 
-def _only_once(kernel: str, found: Sequence[Any], sources: Sequence[Any]) -> list[Any]:
+def _only_once(call: Differentiated, found: Sequence[Any], sources: Sequence[Any]) -> list[Any]:
     """The gradients, which refuse to be differentiated again.
 
     They depend on the arguments through tensors that forward saved, of which torch knows nothing.
@@ -193,7 +195,7 @@ def _only_once(kernel: str, found: Sequence[Any], sources: Sequence[Any]) -> lis
     anchors = [s for s in sources if s is not None and s.requires_grad]
     if not anchors or not places:
         return list(found)
-    made = _Once.apply(kernel, len(places), *(found[n] for n in places), *anchors)
+    made = _Once.apply(call, len(places), *(found[n] for n in places), *anchors)
     result = list(found)
     for n, gradient in zip(places, made, strict=True):
         result[n] = gradient
@@ -206,17 +208,19 @@ class _Once(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(kernel: str, count: int, *tensors: Any) -> Any:
+    def forward(call: Differentiated, count: int, *tensors: Any) -> Any:
         return tuple(t.clone() for t in tensors[:count])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.kernel = inputs[0]
+        ctx.call = inputs[0]
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         raise CallError(
-            f"kernel {ctx.kernel} is differentiated twice, and its backward uses what its forward "
-            "saved besides arguments and results",
-            hint="save only arguments and results; or use JAX, where forward is differentiated too",
+            f"kernel {ctx.call.kernel} is differentiated twice, and its backward uses what its "
+            "forward saved besides arguments and results",
+            ctx.call.loc,
+            "write a backward of arguments and results alone, and register it with "
+            f"@{ctx.call.kernel}.vjp; or use JAX, where forward is differentiated too",
         )

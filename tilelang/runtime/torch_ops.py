@@ -202,7 +202,7 @@ def _recorded(
         return listed(operation.overload(*arrays, *_sizes(callee, sizes)))
 
     gradient = when_needed(run, lambda: callee.gradient(tensors, sizes, parsed, wanted))
-    return Differentiated(ir.name, callee.tensors, wanted, gradient)
+    return Differentiated(parsed.author or ir.name, ir.loc, callee.tensors, wanted, gradient)
 
 
 def _refuse_tangents(kernel: str, names: Sequence[str], tensors: Sequence[Any]) -> None:
