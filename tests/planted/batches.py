@@ -269,6 +269,12 @@ MUTATIONS = (
         test_stages.test_a_number_times_the_largest_is_not_the_largest,
     ),
     Mutation(
+        "what is turned is another value", multiples, "turned_back", lambda expr: expr,
+        lambda: test_partition.test_what_is_stored_through_a_view_is_put_together(
+            test_partition.turned_means, "sum"
+        ),
+    ),
+    Mutation(
         "gradients of what shards share are a shard's", jax_gradient, "varying_alike", list,
         test_sharding.test_gradients_of_what_shards_share_are_added_up,
     ),
