@@ -87,6 +87,13 @@ def func_vmap(kernel):
     return [g[1] for g in torch.func.vmap(f, (0, None))(torch.stack([2 * X, X]), W)]
 
 
+def cotangents_at_once(kernel):
+    x, w = leaves()
+    several = [torch.stack([2 * c, c]) for c in (DY, DTOTAL)]
+    found = torch.autograd.grad(kernel(x, w, STARTS), (x, w), several, is_grads_batched=True)
+    return [each[1] for each in found]
+
+
 HOW = {
     "backward": backward,
     "backward twice": lambda k: backward(k, times=2),
@@ -99,6 +106,7 @@ HOW = {
     "func.grad": lambda k: torch.func.grad(lambda x, w: loss(k, x, w), (0, 1))(X, W),
     "func.vjp": lambda k: torch.func.vjp(lambda x, w: loss(k, x, w), X, W)[1](torch.tensor(1.0)),
     "vmap of func.grad": func_vmap,
+    "cotangents at once": cotangents_at_once,
     "func.grad of vmap": func_grad_of_vmap,
 }
 

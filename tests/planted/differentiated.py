@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -178,6 +179,13 @@ def checkpoints_run_forward() -> bool:
     return torch.equal(x.grad, torch.full_like(X, 3.0))
 
 
+def cotangents_at_once() -> bool:
+    kernel, x = registered().kernel, X.clone().requires_grad_()
+    y, dy = kernel(x, W, STARTS)[0], torch.from_numpy(CASE.dy)
+    twice = torch.autograd.grad(y, x, torch.stack([dy, 2 * dy]), is_grads_batched=True)[0]
+    return torch.equal(twice[1], 2 * twice[0])
+
+
 def _saving() -> tile.Kernel:
     """A kernel whose forward saves what is neither an argument nor a result."""
     return _with(
@@ -222,6 +230,8 @@ BROKEN = (
            lambda name, operand, made, wanted: made, dtypes_of_gradients),
     Broken("saved tensors come back in another order", torch_gradient, "_saved", _in_any_order,
            saved_in_order),
+    Broken("several cotangents at once are one", torch_gradient, "_as_operations",
+           lambda cotangents: nullcontext(), cotangents_at_once),
     Broken("a checkpoint runs forward as a part of backward", torch_gradient._Gradient, "backward",
            _all_inside, checkpoints_run_forward),
     Broken("second gradients are a part of the whole", torch_gradient, "_only_once",

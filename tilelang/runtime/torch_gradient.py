@@ -7,13 +7,14 @@ only tensors that exist anyway (arguments, results) and those that the gradient'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import CallError, Loc
 from .gradients import Gradient, misshapen
@@ -63,6 +64,21 @@ def _inside_backward() -> Iterator[None]:
         yield
     finally:
         _inside.reset(token)
+
+
+class _Operations(TorchDispatchMode):
+    """Kernels are operations while it is there: torch does with them what it does with its own."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def _as_operations(cotangents: Sequence[Any]) -> AbstractContextManager[Any]:
+    """Several cotangents at once, of `is_grads_batched`, look like one and have no memory."""
+    is_batch = torch._C._functorch.is_legacy_batchedtensor
+    return (
+        _Operations() if any(c is not None and is_batch(c) for c in cotangents) else nullcontext()
+    )
 
 
 def when_needed(run: Callable[[Sequence[Any]], Sequence[Any]], find: Find) -> Gradient:
@@ -131,7 +147,8 @@ class _Gradient(torch.autograd.Function):
         tensors = ctx.saved_tensors  # once, and out here: a checkpoint runs forward again for them
         saved = _saved(call, ctx.places, tensors)
         once = torch.is_grad_enabled() and any(p.kind == "extra" for p in ctx.places)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not once), _inside_backward():
+        recorded = torch.set_grad_enabled(torch.is_grad_enabled() and not once)
+        with recorded, _inside_backward(), _as_operations(given):
             made = call.gradient.backward(saved, full, wanted)
             found = [_checked(ctx, n, made) for n in range(len(call.names))]
         if once:
