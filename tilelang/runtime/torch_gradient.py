@@ -75,10 +75,9 @@ class _Operations(TorchDispatchMode):
 
 def _as_operations(cotangents: Sequence[Any]) -> AbstractContextManager[Any]:
     """Several cotangents at once, of `is_grads_batched`, look like one and have no memory."""
-    is_batch = torch._C._functorch.is_legacy_batchedtensor
-    return (
-        _Operations() if any(c is not None and is_batch(c) for c in cotangents) else nullcontext()
-    )
+    functorch: Any = torch._C.__dict__["_functorch"]
+    several = any(c is not None and functorch.is_legacy_batchedtensor(c) for c in cotangents)
+    return _Operations() if several else nullcontext()
 
 
 def when_needed(run: Callable[[Sequence[Any]], Sequence[Any]], find: Find) -> Gradient:

@@ -25,8 +25,11 @@ def uncast(expr: Expr) -> Expr:
 
 def turned_back(expr: Expr) -> Expr:
     """A value as it was before its dimensions changed places, or some of length 1 came or went."""
-    turned = isinstance(expr, Apply) and expr.op in ("transpose", "expand_dims", "squeeze")
-    return turned_back(expr.args[0]) if turned else expr
+    match expr:
+        case Apply("transpose" | "expand_dims" | "squeeze", (value,)):
+            return turned_back(value)
+        case _:
+            return expr
 
 
 def is_multiple(expr: Expr, sums: Collection[str], varies: Callable[[Expr], bool]) -> bool:
