@@ -271,7 +271,9 @@ def _factor(
 ) -> Factor:
     found = next((f for f in every if place in f.dims | f.edges), None)
     if found is None:
+        seen = any(ir.root(t.name) == place[0] != t.name for t in ir.tensors)
         why = "no loop of the kernel runs along it alone"
+        why = f"{place[0]} is reshaped or transposed" if seen else why
         raise _refused(ir, place, names, why, ir.tensor(place[0]).loc, how)
     if found.kind is None:
         instead = _others(every, place[0])
