@@ -236,7 +236,11 @@ def test_one_element_after_the_other(refusing):
     found = jax.vmap(jax.vmap(refusing, (None, 0, None)), (0, None, 0))(*given(jnp.asarray))
     same(found[1, 1], EXPECTED[1])
     if torch is not None:
-        same(torch.func.vmap(refusing)(*given(torch.from_numpy)))
+        arguments = given(torch.from_numpy)
+        same(torch.func.vmap(refusing)(*arguments))
+        gradient = torch.func.grad(lambda *each: (refusing(*each) ** 2).sum())
+        own = [gradient(*each) for each in zip(*arguments, strict=True)]
+        same(torch.func.vmap(gradient)(*arguments), torch.stack(own).numpy())
 
 
 def test_explain_says_so():
