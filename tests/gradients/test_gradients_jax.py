@@ -12,7 +12,17 @@ from jax.experimental import checkify
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.gradients.kernels import COLUMNS, OFFSETS, ROWS, case, product, registered
+from tests.gradients.kernels import (
+    COLUMNS,
+    CONFIG,
+    OFFSETS,
+    ROWS,
+    case,
+    configs_of,
+    product,
+    registered,
+    twice,
+)
 from tilelang.codegen.pallas.plan import search as pallas_search
 from tilelang.schedule.refusal import Refusal, Rule
 
@@ -278,6 +288,13 @@ def test_what_was_derived_is_refused_by_the_name_of_its_author():
         "write the backward yourself, of kernels that have gradients, and register it with "
         "@decayed.vjp; or "
     )
+
+
+def test_a_forward_that_saves_nothing_is_the_kernel_with_its_config(monkeypatch):
+    used = configs_of(monkeypatch)
+    made = jax.grad(lambda x: tile.kernel(twice, config=CONFIG)(x).sum())(jnp.ones(40))
+    assert (made == 2).all()
+    assert used.pop("twice") == CONFIG and set(used.values()) == {None}
 
 
 @tile.kernel

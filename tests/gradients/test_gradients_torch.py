@@ -8,7 +8,17 @@ import torch
 from torch.autograd import forward_ad
 
 import tilelang as tile
-from tests.gradients.kernels import COLUMNS, OFFSETS, ROWS, case, product, registered
+from tests.gradients.kernels import (
+    COLUMNS,
+    CONFIG,
+    OFFSETS,
+    ROWS,
+    case,
+    configs_of,
+    product,
+    registered,
+    twice,
+)
 from tilelang.errors import GradientError
 from tilelang.runtime import parsed
 
@@ -203,6 +213,13 @@ def test_a_forward_that_saves_what_is_no_argument():
     assert saved["rest"][0] == "a"
     assert torch.equal(saved["rest"][1], x)
     assert torch.equal(saved["rest"][2], 2 * total)
+
+
+def test_a_forward_that_saves_nothing_is_the_kernel_with_its_config(monkeypatch):
+    used, x = configs_of(monkeypatch), torch.ones(40, requires_grad=True)
+    tile.kernel(twice, config=CONFIG)(x).sum().backward()
+    assert (x.grad == 2).all()
+    assert used.pop("twice") == CONFIG and set(used.values()) == {None}
 
 
 def test_gradients_of_gradients():
