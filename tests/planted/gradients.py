@@ -189,6 +189,11 @@ MUTATIONS = (
         test_residuals.test_rows_of_every_chunk_are_saved,
     ),
     _bug(
+        "results have a place for all that is saved beside them", saved, "_leaves_out",
+        lambda mask: False,
+        test_residuals.test_what_a_mask_leaves_out_of_the_results_is_not_lost,
+    ),
+    _bug(
         "what an if leaves out is multiplied by 0", reverse, "masked",
         lambda launched: launched, test_gradients.test_what_an_if_leaves_out_has_no_share,
     ),
