@@ -155,6 +155,19 @@ def shapes_of_other_sizes() -> bool:
     return rule_for((rows,), lambda s: ((-(-s[0] // 64) * 64,),)).symbols == ()
 
 
+def unrolled_sizes_are_fixed() -> bool:
+    class Symbol:
+        expr, hint = "columns", 3
+        node: Any
+
+        def __int__(self) -> int:
+            return 3
+
+    columns: Any = Symbol()
+    columns.node = columns
+    return rule_for((columns,), lambda s: ((8,),), lambda s: s[0]).symbols == ()
+
+
 def offsets_are_no_constants() -> bool:
     kernel = registered().kernel
     traced = make_fx(lambda x, o: kernel(x, W, o)[0])(X, STARTS)
@@ -211,6 +224,7 @@ def _as_it_is(cotangent: Any, shape: Any, dtype: Any, device: Any) -> Any:
 
 
 backward_of_call = torch_gradient._Gradient.backward
+step_of_a_size = torch_shapes._step
 gradients_chosen: Callable[..., Any] = gradients._chosen
 
 BROKEN = (
@@ -242,6 +256,8 @@ BROKEN = (
            gradients_of_operations),
     Broken("one guess of a shape is enough", torch_shapes, "_tested",
            lambda rule, shapes_of: True, shapes_of_other_sizes),
+    Broken("what is unrolled may be any number", torch_shapes, "_step",
+           lambda *given: step_of_a_size(*given[:-1], lambda sizes: 0), unrolled_sizes_are_fixed),
     Broken("calls in a trace are computed at once", torch_ops, "unusual", lambda tensors: False,
            offsets_are_no_constants),
 )  # fmt: skip

@@ -19,7 +19,7 @@ from torch._C import _AutoDispatchBelowAutograd
 from torch.autograd import forward_ad
 
 from ..errors import CallError
-from ..ir import KernelIR, TensorSpec
+from ..ir import KernelIR, TensorSpec, every_expr
 from .gradients import Gradient, is_float
 from .parsed import Remembered
 from .tensors import spec_of_torch
@@ -348,7 +348,11 @@ def _empty(
         ir = parsed_at(numbers).ir
         return tuple(ir.tensor(ir.returns[n]).shape for n in form.results)
 
-    rule = rule_for(every, shapes_of)
+    def length_of(numbers: Sizes) -> int:
+        ir = parsed_at(numbers).ir
+        return sum(1 for _ in every_expr(ir.body, ir.axes))
+
+    rule = rule_for(every, shapes_of, length_of)
     if rule.symbols and rule not in operation.rules:
         operation.rules.append(rule)
     ir = parsed_at(rule.hints).ir
