@@ -121,6 +121,28 @@ def test_stages_agree_on_what_is_sharded():
     }  # fmt: skip
 
 
+def shares_of_some(x, w, offsets, groups):
+    """How many groups there are is a number on the device, read as an array of one."""
+    y = hl.zeros_like(x)
+    for g in hl.grid(groups[()], max_extent=offsets.shape[0] - 1):
+        total = 0.0
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            total += w[t].sum()
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t] = x[t] * w[t] / total
+    return y
+
+
+def test_stages_read_numbers():
+    """Random gradient 7900516: the array of one is a view, of which nothing was known."""
+    rows = np.zeros((8,), np.float32)
+    ir, facts = parsed(tile.kernel(shares_of_some), (rows, rows, GEMM[2], np.array(2, np.int32)))
+    given = {"x": (("a",),), "w": ((),), "offsets": ((),), "groups": ()}
+    found = settled(ir, facts, given, {}, SIZES)
+    assert [stage.ir.returns for stage in found.stages] == [("all_total",), ("y",)]
+    assert any(t.role == "view" for stage in found.stages for t in stage.ir.tensors)
+
+
 def lengths(x, offsets):
     """The root of each group's sum of squares: its stages have its loops, too."""
     y = hl.zeros([offsets.shape[0] - 1], dtype=hl.float32)

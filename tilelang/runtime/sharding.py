@@ -177,7 +177,7 @@ def _in_stages(
                 made.append(split(stage.ir, stage.factors, own, sizes))
             except CallError:
                 raise no from None
-            known |= {t.name: made[-1].spec(t.name) for t in stage.ir.tensors if t.role != "view"}
+            known |= {t.name: made[-1].spec(t.name) for t in stage.ir.tensors}
         if any(s.spec(t.name) != known[t.name] for s in made for t in s.ir.tensors):
             raise no from None  # what one stage has in parts another one has as a whole
         return _together(ir, made)
