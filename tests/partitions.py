@@ -14,7 +14,7 @@ from tilelang.language.dtypes import is_float
 from tilelang.reference import evaluate
 from tilelang.transforms.local import local, more
 from tilelang.transforms.partition import Factor, factors
-from tilelang.transforms.stages import staged
+from tilelang.transforms.stages import Stage, staged
 
 Arrays = Mapping[str, np.ndarray]
 COUNTS = (2, 3, 4)
@@ -23,8 +23,9 @@ COUNTS = (2, 3, 4)
 def divided(ir: KernelIR, arrays: Arrays) -> Iterator[str]:
     """Every factor that may be split, into all of its divisors up to 4: what is not the whole."""
     whole, facts = evaluate(ir, arrays), analyze(ir)
-    for factor in factors(ir, facts):
-        stages = (ir,) if factor.kind else staged(ir, facts, [factor])
+    every = factors(ir, facts)
+    for factor in every:
+        stages = (Stage(ir, every),) if factor.kind else staged(ir, facts, [factor])
         counts = [n for n in COUNTS if stages and factor.size and factor.splits(n)]
         for count in counts:
             made = dict(arrays)
@@ -39,15 +40,15 @@ def divided(ir: KernelIR, arrays: Arrays) -> Iterator[str]:
                     yield f"{name} of {ir.name}, {sorted(factor.axes)} in {count}"
 
 
-def _by_devices(stage: KernelIR, factor: Factor, count: int, arrays: Arrays) -> Arrays:
+def _by_devices(stage: Stage, factor: Factor, count: int, arrays: Arrays) -> Arrays:
     """The results of a stage on `count` devices, put together."""
-    own = next((f for f in factors(stage, analyze(stage)) if f.dims & factor.dims), None)
-    known = {name: arrays[name] for p in stage.params if (name := p.tensor)}
+    ir, own = stage.ir, next((f for f in stage.factors if f.dims & factor.dims), None)
+    known = {name: arrays[name] for p in ir.params if (name := p.tensor)}
     if own is None:
-        return evaluate(stage, known)
-    assert own.kind, f"{stage.name}: {own.why}"
-    each = [_device(stage, own, count, part, known) for part in range(count)]
-    found = {name: _together(own, name, [r[name] for r in each]) for name in stage.returns}
+        return evaluate(ir, known)
+    assert own.kind, f"{ir.name}: {own.why}"
+    each = [_device(ir, own, count, part, known) for part in range(count)]
+    found = {name: _together(own, name, [r[name] for r in each]) for name in ir.returns}
     if own == factor:
         return found
     return {name: array.astype(each[0][name].dtype) for name, array in found.items()}

@@ -23,9 +23,18 @@ def uncast(expr: Expr) -> Expr:
     return expr.args[0] if isinstance(expr, Apply) and expr.op == "cast" else expr
 
 
+def turned_back(expr: Expr) -> Expr:
+    """A value as it was before its dimensions changed places, or some of length 1 came or went."""
+    match expr:
+        case Apply("transpose" | "expand_dims" | "squeeze", (value,)):
+            return turned_back(value)
+        case _:
+            return expr
+
+
 def is_multiple(expr: Expr, sums: Collection[str], varies: Callable[[Expr], bool]) -> bool:
     """Whether `expr` is one of the sums, by name, times numbers that do not vary."""
-    match expr:
+    match turned_back(expr):
         case Var(name):
             return name in sums
         case Apply("mul" | "div" as op, (x, y)):
