@@ -1,4 +1,4 @@
-"""A block that is all of an array, beside a longer array that is masked: whole registers of both."""
+"""A block that is all of an array, beside a longer one that is masked: whole registers of both."""
 
 from __future__ import annotations
 

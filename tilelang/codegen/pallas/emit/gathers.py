@@ -98,9 +98,9 @@ def beside(printer: Printer, select: tuple[plan.Select, ...]) -> str:
     return ":" if rest == "..." and len(select) == 2 else rest
 
 
-def tile_start(row: str, rows: plan.TakeRows | plan.PutRows) -> str:
+def tile_start(row: str, tile: int) -> str:
     """Where the register tile of a row starts."""
-    return "0" if rows.unit < rows.tile else f"jax.lax.div({row}, {rows.tile}) * {rows.tile}"
+    return f"jax.lax.div({row}, {tile}) * {tile}"
 
 
 def _near(printer: Printer, take: plan.TakeRows, rows: str, w: Words) -> list[str]:
@@ -111,13 +111,13 @@ def _near(printer: Printer, take: plan.TakeRows, rows: str, w: Words) -> list[st
     rest = beside(printer, take.select)
     if take.tile == 1:
         return [f"{target} = {take.ref}[{row if leads(take) else f'pl.ds({row}, 1)'}, {rest}]"]
-    read = f"{take.ref}[pl.ds({start}, {take.unit}), {rest}]"
-    return [f"{start} = {tile_start(row, take)}", *_one_of(take, target, read, w)]
+    read = f"{take.ref}[pl.ds({start}, {take.tile}), {rest}]"
+    return [f"{start} = {tile_start(row, take.tile)}", *_one_of(take, target, read, w)]
 
 
 def _one_of(take: plan.TakeRows, target: str, tile: str, w: Words) -> list[str]:
     """One row of a register tile: a masked sum, exact and blind to NaN."""
-    rows, lanes = flat(ops.cast(Atom(tile), take.held, 2)), flat(ops.iota((take.unit, 1), 0))
+    rows, lanes = flat(ops.cast(Atom(tile), take.held, 2)), flat(ops.iota((take.tile, 1), 0))
     return filled(ONE_ROW, {**w, "lanes": lanes, "rows": rows, "target": target})
 
 

@@ -179,8 +179,8 @@ def _store(s: Storing) -> list[str]:
     if tile == 1:
         place = f"{s.write.ref}[{row if leads(s.rows) else f'pl.ds({row}, 1)'}, {rest}]"
         return inner(place, _whole(s.rows, place, s.new), s.indent + 8)
-    place = f"{s.write.ref}[pl.ds({start}, {s.rows.unit}), {rest}]"
-    return [f"{start} = {tile_start(row, s.rows)}", *_merged(s, place, f"{row} - {start}", 8)]
+    place = f"{s.write.ref}[pl.ds({start}, {tile}), {rest}]"
+    return [f"{start} = {tile_start(row, tile)}", *_merged(s, place, f"{row} - {start}", 8)]
 
 
 def _merged(s: Storing, place: str, number: str, depth: int) -> list[str]:
@@ -189,7 +189,7 @@ def _merged(s: Storing, place: str, number: str, depth: int) -> list[str]:
     changed = _combined(rows, Atom(old), Atom(s.new))
     merged = Call("jnp.where", (Atom(chosen), changed, Atom(old)))
     return [
-        f"{chosen} = {flat(ops.iota((rows.unit, 1), 0))} == {number}",
+        f"{chosen} = {flat(ops.iota((rows.tile, 1), 0))} == {number}",
         f"{old} = {flat(ops.cast(Atom(place), rows.held, 2))}",
         *inner(place, ops.cast(merged, rows.type.dtype, 2), s.indent + depth),
     ]
@@ -249,7 +249,7 @@ def _place_of(s: Storing) -> list[str]:
     rows, w = s.rows, s.words
     one = w["row"] if leads(rows) else f"pl.ds({w['row']}, 1)"
     if rows.tile > 1:
-        one = f"pl.ds({tile_start(w['row'], rows)}, {rows.tile})"
+        one = f"pl.ds({tile_start(w['row'], rows.tile)}, {rows.tile})"
     there = place_in(s.printer, s.printer.launch.window(s.write.ref), one, rows.part)
     place = inner(w["row"], s.lane().node(rows.place), s.indent + 4)
     live = inner(w["stored"], s.lane().node(rows.live), s.indent + 4)

@@ -127,7 +127,6 @@ class TakeRows:
     name    unique in the kernel
     far     rows are copied from where the array lies
     tile    rows of a register tile, where a row of the array cannot be read alone; else 1
-    unit    rows that are read at once: the register tile, or the block if that is less
     held    the dtype in which rows are put together: single rows of narrow ones cannot be stored
     part    what is copied of the last dimension of rows that lie far away, and `kept` of that
     together  how many copies of register tiles are on their way at once
@@ -148,7 +147,6 @@ class TakeRows:
     kept: Part | None = None
     together: int = 1
     lane: Expr | None = None
-    unit: int = 1
 
     @property
     def rows(self) -> str:
@@ -306,7 +304,7 @@ class PutRows:
     place, live  the row of a lane, and whether it is stored: over Lane
     combine      the op with what the row holds, where it is not just replaced
     name         the scratch memory from which single rows of the value are read
-    tile, type, unit  as in TakeRows
+    tile, type   as in TakeRows
     far          rows are copied to where the array lies; else they are stored to a block of it
     together     how many copies are on their way at once, at most
     part         what is copied of the last dimension, where that is not all of it
@@ -325,7 +323,6 @@ class PutRows:
     part: Part | None = None
     stop: Expr | None = None
     array: str = ""
-    unit: int = 1
 
     @property
     def held(self) -> str:

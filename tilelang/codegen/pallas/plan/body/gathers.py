@@ -12,7 +12,7 @@ from tilelang.codegen.pallas.plan.moved import MovedRows
 from tilelang.codegen.pallas.plan.physical import Part, PStmt, TakeRows
 from tilelang.codegen.pallas.plan.types import Scratch
 from tilelang.codegen.pallas.plan.windows.choose import as_array, selects
-from tilelang.codegen.pallas.plan.windows.types import Fetched, WindowDim, extent_of
+from tilelang.codegen.pallas.plan.windows.types import Fetched, WindowDim
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, whole_lanes
 from tilelang.ir import Type, integers
 from tilelang.ir.integers import clamped
@@ -74,9 +74,8 @@ def take_rows(scope: Scope, stmt: ir.Assign, load: ir.Load) -> tuple[PStmt, ...]
     last = kernel.tensor(load.tensor).shape[-1]
     part, kept = _parts(load, last, arrays.target) if far else (None, None)
     value = TakeRows(
-        window.ref, place, where, select, stmt.name, far, tile, size, load.type, held, part, kept,
-        unit=at_once(tile, window.dims[where]),
-    )  # fmt: skip
+        window.ref, place, where, select, stmt.name, far, tile, size, load.type, held, part, kept
+    )
     if far and tile > 1:
         value = _tiles(value, arrays.axes, arrays.target)
     return _bound(scope, stmt, value, "plain")
@@ -104,11 +103,6 @@ def register_rows(dim: WindowDim, place: int, dtype: str, target: Target) -> int
     if isinstance(dim, Fetched):
         return dim.rows
     return target.rows(itemsize(dtype)) if place == 2 and itemsize(dtype) < 4 else 1
-
-
-def at_once(tile: int, dim: WindowDim) -> int:
-    """Rows that are read, and stored, with one: all of a block that is less than a register tile."""
-    return min(tile, extent_of(dim) or tile)
 
 
 def _parts(load: ir.Load, size: int, target: Target) -> tuple[Part | None, Part | None]:

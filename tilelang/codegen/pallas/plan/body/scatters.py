@@ -22,7 +22,7 @@ from tilelang.ir.integers import clamped
 from tilelang.language.dtypes import itemsize
 from tilelang.schedule.refusal import Refused, Rule
 
-from .gathers import at_once, most_copies, register_rows
+from .gathers import most_copies, register_rows
 from .lane_index import lane_in_range, lane_of
 from .lower import Scope
 
@@ -51,10 +51,7 @@ def put_rows(scope: Scope, store: Store, block: Callable[[tuple[Dim, ...]], PExp
     combine = store.combine
     if window.dtype == "uint32" and combine in ("maximum", "minimum"):
         combine = f"unsigned_{combine}"
-    rows = PutRows(
-        place, live, combine, name, tile, stored, far, copies, part, stop, store.tensor,
-        at_once(tile, window.dims[at]),
-    )  # fmt: skip
+    rows = PutRows(place, live, combine, name, tile, stored, far, copies, part, stop, store.tensor)
     select = () if far else selects(arrays, window, store.index, store.tensor)
     return Write(window.ref, select, block(shape), store.loc, rows)
 

@@ -318,8 +318,7 @@ def _dims(arrays: Arrays, to: IndexedSite, part: int = 0) -> tuple[WindowDim, ..
     near = seen(_stream_of(arrays, to.index) is not None)
     if not picked:
         return near
-    alone, target = host.source not in arrays.moved, arrays.target
-    return picked_dims(near, seen(True), entries, host.shape, host.dtype, target, kept, alone)
+    return picked_dims(near, seen(True), entries, host.shape, host.dtype, arrays.target, kept)
 
 
 def _dim(

@@ -22,18 +22,15 @@ def picked_dims(
     dtype: str,
     target: Target,
     stored: bool,
-    alone: bool,
 ) -> tuple[WindowDim, ...]:
     """How an array whose rows are picked is cut: as a block (`near`), or row by row (`far`).
 
     A block of an array that is `stored` to may be larger: rows that lie far away are copied in
-    turns, and rows of narrow types with those beside them, both ways.  One register tile or less
-    is a block as it is, where no other window of the array has rows beside its end (`alone`).
+    turns, and rows of narrow types with those beside them, both ways.
     """
     at = next(d for d, entry in enumerate(index) if isinstance(entry, Gather))
     tile = target.rows(itemsize(dtype)) if len(near) - at == 2 else 1
-    wide = tile <= target.sublanes  # a row of 32-bit values is read alone
-    rounded = 1 if wide or (alone and shape[at] <= tile) else tile
+    rounded = tile if tile > target.sublanes else 1  # a row of 32-bit values is read alone
     unit = {target.sublanes: 1, 2 * target.sublanes: target.sublanes}.get(tile, tile)
     # an array in HBM has tiles of 8 rows for 16-bit types, too
     block = (*near[:at], Whole(-(-shape[at] // rounded) * rounded), *near[at + 1 :])
