@@ -32,16 +32,40 @@ def longer_is_stored(x, w):
     return y, z
 
 
+@tile.kernel
+def shorter_is_read(x, w, v):
+    """Of two loops: where blocks of one are chosen by their times, so are those of the other."""
+    z = hl.empty(v.shape, dtype=v.dtype)
+    y = hl.empty([x.shape[2], x.shape[0]], dtype=hl.bfloat16)
+    for s in hl.tile(v.shape[0]):
+        z[s, :] = v[s, :] * 2
+    for t in hl.tile(x.shape[0]):
+        rows = hl.load(w, [t, slice(None)], mask=(t.index < 11)[:, None], other=0)
+        y[:, t] = (x[t, :, :] * rows[:, :, None]).sum(1).T.to(y.dtype)
+    return z, y
+
+
 KERNELS = (longer_is_read, longer_is_stored)
+TRIED = (*(tile.spec(s, "float32") for s in ((33, 32, 8), (20, 32), (33, 8))),)
 
 
-def block_of(kernel: tile.Kernel) -> int:
-    return dict(kernel.lower(*GIVEN, target="tpu:v5e").config.blocks)["t"]
+def block_of(kernel: tile.Kernel, given: tuple = GIVEN, target: str = "tpu:v5e") -> int:
+    return dict(kernel.lower(*given, target=target).config.blocks)["t"]
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.__name__)
 def test_it_is_whole_registers(kernel):
     assert block_of(kernel) == 24
+
+
+def test_so_are_those_that_are_tried():
+    """Masked behind its end, w is shorter than the only block of t."""
+    assert block_of(shorter_is_read, TRIED, "tpu:v5p") == 128
+
+
+@needs_libtpu
+def test_they_compile():
+    assert compiled(shorter_is_read, *TRIED, target="tpu:v5p").memory.code
 
 
 @needs_libtpu
