@@ -9,6 +9,7 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 import tilelang as tile
+import tilelang.language as hl
 from examples.dense.flash_attention import flash_attention
 from examples.jagged.grouped_gemm import grouped_gemm
 from examples.jagged.grouped_query_attention import grouped_query_attention
@@ -110,6 +111,27 @@ def test_stages_agree_on_what_is_sharded():
     assert found.specs == {
         "x": (("a",),), "w": (("a",),), "offsets": ((),), "all_total": ((),), "y": (("a",),),
     }  # fmt: skip
+
+
+def shares_of_columns(x, scale):
+    """Every number by its column's maximum, times a number, which is read by a view."""
+    y = hl.zeros_like(x)
+    for c in hl.tile(x.shape[1]):
+        most = hl.full([c], -1e30, dtype=hl.float32)
+        for t in hl.tile(x.shape[0]):
+            most = hl.maximum(most, x[t, c].amax(0))
+        for t in hl.tile(x.shape[0]):
+            y[t, c] = x[t, c] / most * scale[()]
+    return y
+
+
+def test_stages_have_views():
+    """Which have no sharding of their own: it is that of what they are views of."""
+    ir, facts = parsed(tile.kernel(shares_of_columns), (GEMM[0], np.array(2, np.float32)))
+    assert any(t.role == "view" for t in ir.tensors)
+    found = settled(ir, facts, {"x": (("a",), ()), "scale": ()}, {}, SIZES)
+    assert len(found.stages) == 2
+    assert found.specs["x"] == found.specs["y"] == (("a",), ())
 
 
 def test_the_rule_of_heads_that_share_keys():

@@ -178,7 +178,8 @@ def _in_stages(
             except CallError:
                 raise no from None
             known |= {t.name: made[-1].spec(t.name) for t in stage.tensors if t.role != "view"}
-        if any(s.spec(t.name) != known[t.name] for s in made for t in s.ir.tensors):
+        every = ((s, t.name) for s in made for t in s.ir.tensors if t.name in known)
+        if any(s.spec(name) != known[name] for s, name in every):
             raise no from None  # what one stage has in parts another one has as a whole
         return _together(ir, made)
 
