@@ -59,6 +59,24 @@ def test_arguments_of_which_nothing_is_read(worker):
     assert found.memory.code and found.target.name == "tpu:v5e"
 
 
+@tile.kernel
+def squares(x, before: hl.constexpr):
+    """Rows of 64 numbers as squares, before the loop or in it."""
+    y = hl.empty([x.shape[0], 8, 8], dtype=x.dtype)
+    v = x.reshape(x.shape[0], 8, 8)
+    for i in hl.grid(x.shape[0]):
+        y[i, :, :] = v[i, :, :] if before else x[i, :].reshape(8, 8)
+    return y
+
+
+@needs_libtpu
+def test_the_words_for_shapes_that_registers_cannot_follow_help(worker):
+    given = tile.spec((2, 64), "float32")
+    with pytest.raises(tile.CompileError, match=r"before the loops, as in v = x.reshape"):
+        compile_lowered(squares.lower(given, False, target="tpu:v5e"), worker=worker)
+    assert compile_lowered(squares.lower(given, True, target="tpu:v5e"), worker=worker).memory.code
+
+
 @needs_libtpu
 def test_bundles_are_counted_when_asked_for():
     found = double.compile(tile.spec((512, 128), "float32"), target="tpu:v6e", schedule=True)
