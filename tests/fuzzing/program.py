@@ -154,6 +154,13 @@ class Masked:
     other: float
 
 
+def held(tensor: Tensor, number: float) -> float:
+    """A number as the dtype of an array has it."""
+    if "float" in tensor.dtype:
+        return number
+    return bool(number) if tensor.dtype == "bool" else int(number)
+
+
 @dataclass(frozen=True)
 class Whole:
     """`load` of whole numbers, `op` a number: floor division, what is left, bits, shifts.

@@ -178,6 +178,27 @@ def test_a_config_is_of_the_loops_of_the_author(monkeypatch, function, wanted):
     assert used == wanted
 
 
+def shares_of_columns(x, scale):
+    """Every number by its column's maximum, times a number, which is read by a view."""
+    y = hl.zeros_like(x)
+    for c in hl.tile(x.shape[1]):
+        most = hl.full([c], -1e30, dtype=hl.float32)
+        for t in hl.tile(x.shape[0]):
+            most = hl.maximum(most, x[t, c].amax(0))
+        for t in hl.tile(x.shape[0]):
+            y[t, c] = x[t, c] / most * scale[()]
+    return y
+
+
+def test_stages_have_views():
+    """Which have no sharding of their own: it is that of what they are views of."""
+    ir, facts = parsed(tile.kernel(shares_of_columns), (GEMM[0], np.array(2, np.float32)))
+    assert any(t.role == "view" for t in ir.tensors)
+    found = settled(ir, facts, {"x": (("a",), ()), "scale": ()}, {}, SIZES)
+    assert len(found.stages) == 2
+    assert found.specs["x"] == found.specs["y"] == (("a",), ())
+
+
 def test_the_rule_of_heads_that_share_keys():
     """A shard of keys is one of the heads that share them, and no head alone is a shard."""
     q, k = np.zeros((8, 40, 16), np.float32), np.zeros((4, 40, 16), np.float32)

@@ -74,6 +74,22 @@ def test_the_kernel_of_one_device():
     )
 
 
+@tile.kernel
+def divided_by_memory(x, s):
+    y = hl.zeros([x.shape[1]], dtype=x.dtype)
+    for k in hl.tile(x.shape[1]):
+        acc = hl.zeros([k], dtype=hl.float32)
+        for t in hl.tile(x.shape[0]):
+            acc = acc + x[t, k].sum(0)
+        y[k] = acc / hl.full([k], s[()], dtype=hl.float32)
+    return y
+
+
+def test_a_divisor_from_memory_may_be_0():
+    every = found(parsed(divided_by_memory, ((40, 30), "float32"), ((), "float32")))
+    assert every["t"].kind is None and every["k"].kind == "parallel"
+
+
 # ------------------------------------------------------------ what is in the way
 
 

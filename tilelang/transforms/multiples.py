@@ -62,7 +62,7 @@ def _size(factor: Expr) -> _Sizes | None:
         case Apply("maximum", args) if "int" in factor.type.dtype:
             least = max((arg.value for arg in args if isinstance(arg, Const)), default=0)
             sizes = (least, iinfo(to_numpy(factor.type.dtype)).max)
-        case Apply("cast" | "broadcast" | "expand_dims", (x, *_)):
+        case Apply("cast" | "broadcast" | "expand_dims" | "full", (x, *_)):
             sizes = _size(x)
         case Apply("full"):
             sizes = _size(Const(factor.attr("value"), factor.type))
@@ -92,9 +92,9 @@ def is_zero(expr: Expr) -> bool:
     match expr:
         case Const(value):
             return value == 0
+        case Apply("cast" | "broadcast" | "expand_dims" | "full", (arg, *_)):
+            return is_zero(arg)
         case Apply("full"):
             return expr.attr("value") == 0
-        case Apply("cast" | "broadcast" | "expand_dims", (arg, *_)):
-            return is_zero(arg)
         case _:
             return False

@@ -165,7 +165,8 @@ def grid(launch: plan.Launch, steps: str) -> Node:
 
 def shaped(window: plan.Window, whole: bool) -> Node:
     """The shape and dtype of an output; whole blocks under the interpreter."""
-    pairs = zip(window.shape, window.whole if whole else window.shape, strict=True)
+    sizes = (window.long, window.whole) if whole else (window.shape, window.shape)
+    pairs = zip(*sizes, strict=True)
     extents = tuple(
         Atom(str(size) if size == padded else f"{padded} if interpret else {size}")
         for size, padded in pairs

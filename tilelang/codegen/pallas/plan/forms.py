@@ -182,16 +182,17 @@ def _sized(problem: Problem, config: Config, target: Target, fold: bool) -> Plan
     legal |= defaults.least_of_author(problem, target, blocks)
     if config.within:
         legal = {n: max(need, min(defaults.ROWS_LEAST, blocks[n])) for n, need in legal.items()}
-    whole = defaults.whole_products(problem, blocks, legal)
+    whole = defaults.whole_products(problem, blocks, legal, target)
     if whole is not None:
-        found = fitted(problem, planned, *whole)
+        found = fitted(problem, target, planned, *whole)
         if isinstance(found, Plan) and modest(found):
             return found
-    return fitted(problem, planned, blocks, legal)
+    return fitted(problem, target, planned, blocks, legal)
 
 
 def fitted(
     problem: Problem,
+    target: Target,
     planned: Callable[[Mapping[str, int]], Plan | Refusal],
     blocks: dict[str, int],
     least: Mapping[str, int],
@@ -224,7 +225,7 @@ def fitted(
                 while other is not None and (less := smaller(other)) is not None:
                     other = less
         else:
-            other = None if needs is None else defaults.grow(problem, blocks, needs.axes)
+            other = None if needs is None else defaults.grow(problem, blocks, needs.axes, target)
         if other is None or other in tried:
             return found
         blocks = other

@@ -301,7 +301,7 @@ def _with_room(
         config = replace(asked, blocks=named(alone.ir, blocks))
         return _whole(problem, config, alone.target)
 
-    found = fitted(alone.problem, planned, blocks, least, rank.fits)
+    found = fitted(alone.problem, alone.target, planned, blocks, least, rank.fits)
     return found if isinstance(found, Plan) and rank.fits(found) else None
 
 

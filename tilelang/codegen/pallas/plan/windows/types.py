@@ -74,7 +74,7 @@ class Fetched:
     rows: int
 
 
-SHORT = 8  # rows of a register tile of 32-bit values
+SHORT, LANES = 8, 128  # rows and columns of a register tile of 32-bit values
 
 
 @dataclass(frozen=True)
@@ -170,8 +170,16 @@ class Window:
 
     @property
     def long(self) -> tuple[int, ...]:
-        """The array's shape once it has enough rows to be laid out in whole register tiles."""
-        return (*self.shape[:-2], SHORT, self.shape[-1]) if self.short else self.shape
+        """The array's shape once blocks with more rows than it has can be copied from and to it.
+
+        Up to half of SHORT rows lie in smaller tiles than others, of which no copy takes a part:
+        those of narrow types, and of others where a row has several.
+        """
+        cut = isinstance(self.dims[-2], ByTile | ByBlock | Whole)
+        cut = cut and extent_of(self.dims[-2]) != self.shape[-2] <= SHORT // 2
+        if cut and (itemsize(self.dtype) < 4 or self.shape[-1] > LANES):
+            return (*self.shape[:-2], SHORT, self.shape[-1])
+        return self.shape
 
     @property
     def filler(self) -> float:
@@ -225,15 +233,6 @@ class Window:
     def exact(self) -> bool:
         """Whether the block is cut where a range begins, not where a tile of the array does."""
         return any(isinstance(d, ByRow) for d in self.dims)
-
-    @property
-    def short(self) -> bool:
-        """Whether the array has too few rows to be laid out in whole register tiles.
-
-        Narrow types with fewer than SHORT lie in smaller ones, of which no copy takes a part.
-        """
-        few = isinstance(self.dims[-2], ByBlock) and self.shape[-2] < SHORT
-        return few and itemsize(self.dtype) < 4
 
     @property
     def padded(self) -> tuple[int, ...]:
