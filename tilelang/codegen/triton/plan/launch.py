@@ -338,18 +338,19 @@ def _numbers(
         return _decoded(axes, counts, number)
     rows, columns = wide[-2:]
     high, across = counts[rows], counts[columns]
-    band = min(band, high)
     numbers = _decoded(axes[:-2], counts, quotient(number, high * across))
-    tile = number
+    place, first = number, integers.const(0)
+    size: Expr = integers.const(min(band, high))
     if len(axes) > 2:
-        tile = scope.let("tile", _rest(number, high * across))
-    first = scope.let("band", integers.mul(quotient(tile, band * across), band))
-    size: Expr = integers.const(band)
-    if high % band:
-        left = apply("sub", (integers.const(high), first), "int32", ())
-        size = scope.let("band_rows", integers.minimum(left, band))
-    place = scope.let("place", _rest(tile, band * across))
-    numbers[rows] = apply("add", (first, Apply("remainder", (place, size), INT)), "int32", ())
+        place = scope.let("tile" if band < high else "place", _rest(number, high * across))
+    if band < high:
+        first = scope.let("band", integers.mul(quotient(place, band * across), band))
+        place = scope.let("place", _rest(place, band * across))
+    if band < high and high % band:
+        size = scope.let(
+            "band_rows", integers.minimum(integers.sub(integers.const(high), first), band)
+        )
+    numbers[rows] = integers.add(first, Apply("remainder", (place, size), INT))
     numbers[columns] = Apply("quotient", (place, size), INT)
     return numbers
 
