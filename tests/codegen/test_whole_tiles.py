@@ -68,7 +68,7 @@ def test_the_last_tile_around_may_be_cut():
 
 
 def test_planted_edges_of_tiles_are_multiples_of_anything(monkeypatch):
-    monkeypatch.setattr(Prepared, "_is_multiple", lambda self, bound, of: True)
+    monkeypatch.setattr(Prepared, "is_multiple", lambda self, bound, of: True)
     fresh = tile.kernel(triangle.__wrapped__)
     specs = tile.spec((480, 480), "bfloat16"), tile.spec((480, 64), "bfloat16")
     config = tile.Config({"t": 128, "k": 64, "k_1": 64}, indexing="pointer")

@@ -26,15 +26,16 @@ def split_k_matmul_1_kernel(x_ptr, w_ptr, acc_parts_ptr):
     tk_part = tl.maximum(ts_start + part * 1024, ts_start)
     tk_end = tl.minimum(tk_part + 1024, ts_start + 16384)
     # split_k_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
+    # x, up to the array's end
+    x_boxes = tl.make_tensor_descriptor(x_ptr, [256, 65536], [65536, 1], [128, 64])
     # w, up to the array's end
     w_boxes = tl.make_tensor_descriptor(w_ptr, [65536, 512], [512, 1], [64, 256])
     # split_k_matmul.py:34: for tk in hl.tile(ts.begin, ts.end):
     # tk is ordered: carries acc, a sum
     acc = tl.zeros([128, 256], tl.float32)
     for tk_start in tl.range(tk_part, tk_end, 64, num_stages=3):
-        tk_at = tk_start + tl.arange(0, 64)
         # split_k_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
-        x_tile = tl.load(x_ptr + tm_at[:, None] * 65536 + tk_at[None, :])
+        x_tile = x_boxes.load([tm_start, tk_start])
         w_tile = w_boxes.load([tk_start, tn_start])
         acc = tl.dot(x_tile, w_tile, acc)
     tl.store(
@@ -109,6 +110,7 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 def split_k_matmul(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """x [M, K] times w [K, N] as the sum of at most `splits` products; [M, N] in x's dtype."""
+    x = _aligned(x)
     w = _aligned(w)
     triton.set_allocator(_scratch)
     acc_parts = torch.empty((16, 4, 256, 512), dtype=torch.float32, device=x.device)

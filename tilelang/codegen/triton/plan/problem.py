@@ -96,15 +96,15 @@ class Prepared:
 
         Ends that leave 32 bits keep the powers of two that divide them, and no other number.
         """
-        step, ends = self.step(axis), [inlined(b, self.defined) for b in self.range(axis)]
-        begin, end = map(integers.linear, ends)
+        step, ends = self.step(axis), self.range(axis)
+        begin, end = (integers.linear(inlined(b, self.defined)) for b in ends)
         length = integers.plus(end, begin, by=-1)
         if length is not None and not length[0] and length[1] % step == 0:
             return True
-        return step == power_of_two(step) and all(self._is_multiple(b, step) for b in ends)
+        return step == power_of_two(step) and all(self.is_multiple(b, step) for b in ends)
 
-    def _is_multiple(self, bound: Expr, of: int) -> bool:
-        """Whether a bound is a multiple of a number, as the edges of tiles of as many may be."""
+    def is_multiple(self, bound: Expr, of: int) -> bool:
+        """Whether a bound is a multiple of a power of two, as edges of tiles of as many may be."""
 
         def edge(part: Expr) -> bool:
             if not isinstance(part, TileScalar) or part.what not in ("begin", "end"):
@@ -112,9 +112,9 @@ class Prepared:
             ends = self.range(part.axis)
             ends = ends[:1] if part.what == "begin" or self.is_whole(part.axis) else ends
             divided = self.step(part.axis) % of == 0
-            return divided and all(self._is_multiple(inlined(b, self.defined), of) for b in ends)
+            return divided and all(self.is_multiple(b, of) for b in ends)
 
-        return integers.is_multiple(bound, of, edge)
+        return integers.is_multiple(inlined(bound, self.defined), of, edge)
 
     @cached_property
     def partial(self) -> frozenset[str]:
