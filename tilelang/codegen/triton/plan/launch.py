@@ -172,7 +172,7 @@ def _axis(kernel: Prepared, nest: Nest, name: str) -> AxisPlan:
 
 def _ordered(kernel: Prepared, steps: tuple[Step, ...]) -> frozenset[str]:
     """Loops whose iterations may store to the same elements, by the name of their index."""
-    ordered = {a.name for a in kernel.facts.axes if a.kind == "ordered"}
+    ordered = {a.name for a in kernel.facts.axes if a.meets}
     names = {n for a in ordered for n in (a, f"{a}_start")}
     loops = {s.name for s in every_step(steps) if isinstance(s, For)}
     return frozenset(n for n in loops if n in names or n.rpartition("_")[0] in names)
