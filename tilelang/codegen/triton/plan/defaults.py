@@ -21,7 +21,8 @@ from .alignment import BOX, LEAST_COPY, least_alignment
 from .carried import beside, is_latent, most_keys, states
 from .groups import group_tile
 from .lives import most_alive
-from .memory import Pipe, shared_bytes
+from .memory import shared_bytes
+from .pipe import Pipe
 from .roles import Roles, longest_row, minor, products, roles, scattered, widest
 from .shapes import (
     FEW_ROWS,
