@@ -39,6 +39,7 @@ def normed(columns):
 
 
 NORMED, WHOLE = normed(512), normed(256)
+ROWS_64, ROWS_128 = ((*narrow(*((4096, 8, d),) * 3), OFFSETS) for d in (64, 128))
 CROSSES = narrow((8192, 1024), (8192, 1024), (1024, 128), (128, 1024), (1024,))
 HEADS = narrow(*((4096, 8, 128),) * 5)
 
@@ -76,9 +77,9 @@ NEEDED = (
     (kernels.normed_rows, WHOLE, 89, 86016),
     (kernels.normed_rows, WHOLE, 90, 172032),
     (kernels.normed_rows, WHOLE, 100, 139280),
-    (kernels.linear_attention, narrow(*((4096, 8, 64),) * 3) + (OFFSETS,), 80, 8192),
-    (kernels.linear_attention, narrow(*((4096, 8, 64),) * 3) + (OFFSETS,), 100, 65584),
-    (kernels.linear_attention, narrow(*((4096, 8, 128),) * 3) + (OFFSETS,), 100, 147504),
+    (kernels.linear_attention, ROWS_64, 80, 8192),
+    (kernels.linear_attention, ROWS_64, 100, 65584),
+    (kernels.linear_attention, ROWS_128, 100, 147504),
     (kernels.low_rank_cross, CROSSES, 90, 73872),
     (kernels.low_rank_cross, CROSSES, 100, 102544),
 )
