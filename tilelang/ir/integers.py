@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from .traversal import walk
 from .types import Apply, Const, Expr, GridIndex, TileIndex, TileScalar, Type
@@ -150,11 +151,12 @@ def clamped(expr: Expr, size: int, first: int = 0) -> Expr:
             return Apply("minimum", (low, const(size - 1)), low.type)
 
 
-Linear = tuple[dict[Expr, int], int]  # what an expression takes each index times, and the rest
+Index = GridIndex | TileScalar
+Linear = tuple[dict[Index, int], int]  # what an expression takes each index times, and the rest
 
 
 def _itself(expr: Expr) -> Linear | None:
-    return ({expr: 1}, 0) if isinstance(expr, GridIndex | TileScalar) else None
+    return ({expr: 1}, 0) if isinstance(expr, Index) else None
 
 
 def linear(expr: Expr, leaf: Callable[[Expr], Linear | None] = _itself) -> Linear | None:
@@ -188,7 +190,11 @@ def shorter(expr: Expr) -> Expr:
 
     Sums of int32 wrap in any order alike.
     """
-    terms, rest = linear(expr, lambda part: ({part: 1}, 0)) or ({}, 0)
+
+    def term(part: Any) -> Linear:
+        return {part: 1}, 0
+
+    terms, rest = linear(expr, term) or ({}, 0)
     if len(terms) + (rest != 0) >= _terms(expr):
         return expr
     total: Expr = const(0)

@@ -26,7 +26,7 @@ class FixedRange:
     An index is the number of an `hl.grid`, or the id of a tile.
     """
 
-    begin: tuple[tuple[Expr, int], ...]
+    begin: tuple[tuple[integers.Index, int], ...]
     constant: int
     length: int
 

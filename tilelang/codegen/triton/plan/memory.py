@@ -56,7 +56,7 @@ from .placement import programs
 from .reductions import lanes_of, moved_bytes, reduction_bytes, value_bytes
 from .results import leaving_bytes, of_loads, result_bytes
 from .roles import products, summed
-from .turns import Use, turns
+from .turns import ProductUse, turns
 from .unmoved import depends
 
 ROWS = 128  # of tensor memory: numbers of 4 bytes in one of its columns
@@ -337,7 +337,7 @@ class _Loop:
         return kept, passing
 
     @cached_property
-    def _uses(self) -> Mapping[Apply, Use]:
+    def _uses(self) -> Mapping[Apply, ProductUse]:
         """The loop's own products beside tensor memory, where all of them are asynchronous."""
         dots = list(self._dots())
         if not self.pipe.target.columns or not all(map(self._asynchronous, dots)):
@@ -350,7 +350,7 @@ class _Loop:
         """How often there is what these products read."""
         return turns(list(self._uses.values()), self.ahead)
 
-    def _use(self, dot: Apply, dots: list[Apply]) -> Use:
+    def _use(self, dot: Apply, dots: list[Apply]) -> ProductUse:
         """What one of the loop's own products reads and gives."""
         sources = [self._source(a) for a in dot.args]
         loads = {load for load, plain in sources if load is not None and plain}
@@ -365,7 +365,7 @@ class _Loop:
         ]
         stores = [s.value for s in self.loop.body if isinstance(s, Store)]
         read = bool(fed) or any(dot in reached(value, self.made) for value in stores)
-        return Use(loads, fed, all(given), read)
+        return ProductUse(loads, fed, all(given), read)
 
     def _needs(self, dot: Apply) -> tuple[Expr, ...]:
         """What a product is computed from: its operands, and what it is added to."""

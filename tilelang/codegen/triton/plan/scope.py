@@ -109,8 +109,8 @@ class Scope:
 
     def inner(self) -> Scope:
         """A scope for the body of a loop."""
-        known = self.locals, self.axes, self.seen, self.ends
-        return Scope(self.shared, *map(dict, known))
+        own = dict(self.locals), dict(self.axes), dict(self.seen), dict(self.ends)
+        return Scope(self.shared, *own)
 
     def let(self, wish: str, value: Expr, loc: Loc | None = None) -> Var:
         """A new name of the text for a value that is lowered already."""

@@ -17,7 +17,7 @@ from tilelang.ir import Expr
 
 
 @dataclass(frozen=True)
-class Use:
+class ProductUse:
     """A product of a loop.
 
     loads   what it reads as it was copied
@@ -37,7 +37,7 @@ class Use:
         return self.copied or not self.read
 
 
-def turns(uses: Sequence[Use], ahead: int) -> dict[Expr, int]:
+def turns(uses: Sequence[ProductUse], ahead: int) -> dict[Expr, int]:
     """What is loaded -> how many copies there are."""
     left: dict[int, int] = {}  # iterations from a product to the last one
     for number, use in reversed(list(enumerate(uses))):
