@@ -234,7 +234,7 @@ SMALL = {
     "low rank cross": (
         kernels.low_rank_cross,
         (floats(45, 40), floats(45, 40), floats(40, 8), floats(8, 40), floats(40)),
-        {"blocks": {"t": 16, "n": 16, "tk": 16}},
+        {"blocks": {"t": 16, "n": 16}},
     ),
     "looked up scores": (
         kernels.looked_up_scores,
