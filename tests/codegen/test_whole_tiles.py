@@ -5,8 +5,15 @@ Evidence: text; the interpreter runs such kernels in tests/gpu.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 import tilelang as tile
 import tilelang.language as hl
+from tests.gpu import kernels
+from tilelang import analysis
+from tilelang.codegen.triton.plan import body
 from tilelang.codegen.triton.plan.problem import Prepared
 
 
@@ -105,10 +112,40 @@ def test_an_end_that_is_stored_to_is_read_again():
 
 
 def test_planted_ends_are_kept_whatever_is_stored(monkeypatch):
-    from tilelang.codegen.triton.plan import body
-
     monkeypatch.setattr(body, "_stored", lambda scope, load: False)
     fresh = tile.kernel(moved_ends.__wrapped__)
     made = fresh.source(tile.spec((512,), "float32"), tile.spec((1,), "int32"), target="cuda:sm90")
     heads = [line.split("(")[1] for line in made.splitlines() if " in tl.range(" in line]
     assert len(set(heads)) == 1
+
+
+def barriers(kernel, *shapes):
+    specs = [tile.spec(shape, dtype) for shape, dtype in shapes]
+    return tile.kernel(kernel.__wrapped__).source(*specs, target="cuda:sm90").count("barrier")
+
+
+@tile.kernel
+def overwritten(x):
+    """The last row stays."""
+    y = hl.zeros([x.shape[1]], dtype=x.dtype)
+    for t in hl.tile(x.shape[1]):
+        for i in hl.grid(x.shape[0]):
+            y[t] = x[i, t]
+    return y
+
+
+STATES = (*(((512, 2, 64), "bfloat16"),) * 3, ((5,), "int32"))
+
+
+def test_loops_that_what_they_carry_alone_orders_wait_for_no_stores():
+    """A barrier in a loop keeps Triton from copying ahead in it."""
+    assert barriers(kernels.linear_attention, *STATES) == 0
+    assert barriers(overwritten, ((8, 64), "float32")) == 1
+
+
+@pytest.mark.parametrize("meets", [True, False])
+def test_planted_iterations_always_meet_or_never(monkeypatch, meets):
+    found = analysis.axis_fact
+    monkeypatch.setattr(analysis, "axis_fact", lambda *args: replace(found(*args), meets=meets))
+    with pytest.raises(AssertionError):
+        test_loops_that_what_they_carry_alone_orders_wait_for_no_stores()
