@@ -11,14 +11,14 @@ from tilelang.analysis import analyze
 from tilelang.errors import TileError
 from tilelang.ir import KernelIR
 from tilelang.language.dtypes import is_float
-from tilelang.reference import evaluate
+from tilelang.reference import GARBAGE, evaluate
 from tilelang.transforms.local import local, more
 from tilelang.transforms.partition import Factor, factors
 from tilelang.transforms.stages import Stage, staged
 
 Arrays = Mapping[str, np.ndarray]
 COUNTS = (2, 3, 4)
-UNSPECIFIED = 0x5A5A5A5A  # of an int32 result that nobody stored
+UNSPECIFIED = GARBAGE * 0x01010101  # of an int32 result that nobody stored
 
 
 def divided(ir: KernelIR, arrays: Arrays) -> Iterator[str]:
