@@ -69,6 +69,11 @@ FORMS: Mapping[str, Callable[[Subject], tile.Config]] = {
     "groups": lambda s: tile.Config(s.blocks_in("groups")),
     "pieces": lambda s: tile.Config(s.blocks, pieces=8),
     "flowing": lambda s: tile.Config(whole_columns(s), loop_type="fori_loop", windows="flowing"),
+    "columns": lambda s: tile.Config(
+        {**s.blocks, **dict.fromkeys({"tf", "tn"} & s.blocks.keys(), 40)},
+        loop_type="fori_loop",
+        windows="flowing",
+    ),
     "turns": lambda s: tile.Config(
         {**whole_columns(s), **dict.fromkeys(s.groups, 4)}, loop_type="fori_loop", windows="flowing"
     ),
@@ -81,7 +86,7 @@ WILD: Mapping[str, Callable[[Subject], tile.Config]] = {
 }
 WILD_SPACE = Space(rows=23, groups=3, block=16)
 # three pieces of whole tiles
-OWN = dict.fromkeys(("flowing", "turns"), Space(rows=48, groups=4, block=16))
+OWN = dict.fromkeys(("flowing", "columns", "turns"), Space(rows=48, groups=4, block=16))
 
 
 @dataclass(frozen=True)
@@ -119,9 +124,9 @@ def programs(seed: int) -> list[Program]:
 
 def has(subject: Subject, form: str) -> bool:
     """Whether an example names what the form needs."""
-    return (form != "within" or bool(subject.within)) and (
-        form not in ("groups", "turns") or bool(subject.groups)
-    )
+    needs = {"within": subject.within, "groups": subject.groups, "turns": subject.groups}
+    needs["columns"] = {"tf", "tn"} & subject.blocks.keys()
+    return form not in needs or bool(needs[form])
 
 
 # ---------------------------------------------------------------- one program

@@ -72,7 +72,6 @@ if TYPE_CHECKING:
         oracle,
         shape_class,
         symbolic,
-        torch_batching,
         torch_kernel,
     )
     from .runtime import launch as launching
@@ -99,7 +98,7 @@ else:
     jax_programs, torch_kernel = Late("runtime.jax_programs"), Late("runtime.torch_kernel")
     model, batch = Late("autotune.model"), Late("transforms.batch")
     shape_class = Late("runtime.shape_class")
-    batching, torch_batching = Late("runtime.batching"), Late("runtime.torch_batching")
+    batching = Late("runtime.batching")
 
 
 @dataclass(frozen=True)
@@ -265,7 +264,7 @@ class Kernel:
             parsing.refuse_registered(parsed.ir, self._element[0]._registration is not None)
         if self._registration is None:
             return gradients.derived(parsed, wanted, run)
-        parsing.refuse_changed_arguments(parsed.ir)
+        transforms.refuse_changed_arguments(parsed.ir)
         return gradients.registered(self._registration, self, parsed, statics)
 
     # ------------------------------------------------------------ torch
@@ -279,10 +278,11 @@ class Kernel:
                 return torch_kernel.plain(self._launch(tuple(values), config, target))(values)
 
             identity = (self._fn.__module__, self._fn.__qualname__, *key)
-            part = functools.partial(self._run_part, target)
+            part = functools.partial(self._run_part, config, target)
             self._torches[key] = torch_kernel.KernelCompiler(
-                self.signature.kernel, identity, self._parsed, run, part, self._gradient
-            )
+                self.signature.kernel, identity, self._parsed, run, part, self._batch,
+                self._gradient,
+            )  # fmt: skip
         return self._torches[key]
 
     def _through_torch(
@@ -292,14 +292,24 @@ class Kernel:
         return torch_kernel.called(compiler, self.signature.names, values)
 
     def _run_part(
-        self, target: AnyTarget, parsed: Remembered, tensors: Sequence[Any], checked: bool
+        self,
+        config: Config | None,
+        target: AnyTarget,
+        parsed: Remembered,
+        tensors: Sequence[Any],
+        checked: bool,
     ) -> Any:
-        """Runs a part of a derived gradient on plain tensors."""
-        key = (parsed, target, key_of(tuple(map(type, tensors)))(*tensors))
+        """Runs a part of a derived gradient, or a batch, on plain tensors."""
+        own = None if parsed.derived else self._config if config is None else config
+        key = (parsed, own, target, key_of(tuple(map(type, tensors)))(*tensors))
         if key not in self._part_launches:
             given = given_of(dict(zip(parsed.arguments, tensors, strict=True)))
             checks = self._checks if checked else False
-            part = self._prepared(parsed, given, None, target, checks, None)
+            part = self._prepared(parsed, given, own, target, checks, None)
+            if isinstance(part, Refusal) and parsed.element is not None:
+                one, names = parsed.element
+                element = functools.partial(self._run_part, config, target, one, checked=checked)
+                part = batching.each(element, [parsed.arguments.index(name) for name in names])
             self._part_launches[key] = allowed(part)
         return self._part_launches[key](tuple(tensors))
 
@@ -547,7 +557,7 @@ class Kernel:
         with self._lock:
             if key not in self._batches:
                 ir = batch.batched(parsed.ir, names, size)
-                self._batches[key] = parsing.Remembered(ir, parsed.reads, (parsed, names))
+                self._batches[key] = parsed.rewritten(ir, (parsed, names))
             return self._batches[key]
 
     def _stages(self, parsed: Remembered, config: Config | None) -> Stages:
@@ -556,9 +566,8 @@ class Kernel:
         def batched(names: Collection[str], size: int) -> Stages:
             return self._stages(self._batch(parsed, names, size), config)
 
-        def replaced(ir: KernelIR) -> Stages:
-            known = {a.name for a in ir.axes} == {a.name for a in parsed.ir.axes}
-            return self._stages(parsing.Remembered(ir, parsed.reads), config if known else None)
+        def replaced(ir: KernelIR, of_author: bool) -> Stages:
+            return self._stages(parsed.rewritten(ir), config if of_author else None)
 
         lock, element = locks.active(), None
         planned = functools.partial(self._planned, parsed, config, lock=lock)
@@ -659,9 +668,7 @@ class Kernel:
         launch = allowed(prepared)
         places = tuple(o.place for o in operands if o.described.home == "torch")
         if places:
-            names, chosen = self.signature.names, {"config": config, "target": target}
-            batches = torch_batching.vmapped(known.ir, names, through, self.batched, chosen)
-            launch = torch_kernel.Guarded(launch, through, batches, places)
+            launch = torch_kernel.Guarded(launch, through, places)
         return self._filed(key, known, launch)
 
     def _with_symbols(self, config: Config | None, target: AnyTarget, values: Sequence[Any]) -> Any:

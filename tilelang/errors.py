@@ -85,7 +85,14 @@ class RaggedValueError(TileError, ValueError):
 
 
 class GradientError(TileError):
-    """A kernel whose gradient cannot be derived; the hint names `@kernel.vjp`."""
+    """A kernel whose gradient cannot be derived; the hint names `@kernel.vjp`.
+
+    `of` says what has none: the author's kernel, or what was derived of it.
+    """
+
+    def __init__(self, what: str, loc: Loc | None = None, hint: str = "", of: str = "") -> None:
+        self.of = of
+        super().__init__(what, loc, hint)
 
 
 class InternalError(TileError):

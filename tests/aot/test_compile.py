@@ -11,6 +11,7 @@ import importlib.util
 import pytest
 
 import tilelang as tile
+import tilelang.language as hl
 from tests.aot.written import by_hand, double, first_line, lowered, needs_libtpu
 from tilelang.aot import Worker, compile_lowered
 
@@ -39,6 +40,41 @@ def test_a_good_kernel(worker):
 @pytest.mark.parametrize("target", ["tpu:v4", "tpu:v5p", "tpu:v6e", "tpu:7x"])
 def test_every_generation(worker, target):
     assert compile_lowered(lowered(target=target), worker=worker).target.name == target
+
+
+@tile.kernel
+def counted(x, ids):
+    """As many ones as there are ids, of which nothing is read."""
+    y = hl.zeros([x.shape[0]], dtype=hl.float32)
+    for t in hl.tile(ids.shape[0]):
+        hl.atomic_add(y, [0], (1.0 + hl.zeros([t], dtype=hl.float32)).sum())
+    return y
+
+
+@needs_libtpu
+def test_arguments_of_which_nothing_is_read(worker):
+    """XLA drops them, and with them what they say of the device."""
+    given = tile.spec((8, 128), "float32"), tile.spec((40,), "int32")
+    found = compile_lowered(counted.lower(*given, target="tpu:v5e"), worker=worker)
+    assert found.memory.code and found.target.name == "tpu:v5e"
+
+
+@tile.kernel
+def squares(x, before: hl.constexpr):
+    """Rows of 64 numbers as squares, before the loop or in it."""
+    y = hl.empty([x.shape[0], 8, 8], dtype=x.dtype)
+    v = x.reshape(x.shape[0], 8, 8)
+    for i in hl.grid(x.shape[0]):
+        y[i, :, :] = v[i, :, :] if before else x[i, :].reshape(8, 8)
+    return y
+
+
+@needs_libtpu
+def test_the_words_for_shapes_that_registers_cannot_follow_help(worker):
+    given = tile.spec((2, 64), "float32")
+    with pytest.raises(tile.CompileError, match=r"before the loops, as in v = x.reshape"):
+        compile_lowered(squares.lower(given, False, target="tpu:v5e"), worker=worker)
+    assert compile_lowered(squares.lower(given, True, target="tpu:v5e"), worker=worker).memory.code
 
 
 @needs_libtpu

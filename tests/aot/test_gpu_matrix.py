@@ -16,7 +16,7 @@ from tests.gpu.compiler import case
 from tests.subjects import SUBJECTS
 from tests.tiers import HALF, share
 from tilelang.aot import Assembled, Gone, compile_lowered
-from tilelang.codegen.triton.plan import memory
+from tilelang.codegen.triton.plan import memory, pipe
 
 needs_triton = pytest.mark.skipif(
     find_spec("triton") is None, reason="triton is not installed: pip install 'raggedtile[triton]'"
@@ -293,7 +293,7 @@ def test_copies_of_any_size_arrive_or_none(least, monkeypatch):
 @needs_examples_in_torch
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted(bug, monkeypatch):
-    monkeypatch.setattr(memory.Pipe, *BUGS[bug])
+    monkeypatch.setattr(pipe.Pipe, *BUGS[bug])
     assert disagrees()
 
 

@@ -13,7 +13,8 @@ from tests.gpu import kernels
 from tests.tiers import HALF, share
 from tilelang.aot import compile_lowered
 from tilelang.codegen.triton.passes.tile_wholes import tile_wholes
-from tilelang.codegen.triton.plan import body, defaults, life, memory
+from tilelang.codegen.triton.plan import body, defaults, life, memory, results
+from tilelang.ir.traversal import definitions
 
 needs_triton = pytest.mark.skipif(
     find_spec("triton") is None, reason="triton is not installed: pip install 'raggedtile[triton]'"
@@ -38,6 +39,8 @@ def normed(columns):
 
 
 NORMED, WHOLE = normed(512), normed(256)
+ROWS_64, ROWS_128 = ((*narrow(*((4096, 8, d),) * 3), OFFSETS) for d in (64, 128))
+CROSSES = narrow((8192, 1024), (8192, 1024), (1024, 128), (128, 1024), (1024,))
 HEADS = narrow(*((4096, 8, 128),) * 5)
 
 
@@ -73,6 +76,12 @@ NEEDED = (
     (kernels.normed_rows, WHOLE, 80, 106496),
     (kernels.normed_rows, WHOLE, 89, 86016),
     (kernels.normed_rows, WHOLE, 90, 172032),
+    (kernels.normed_rows, WHOLE, 100, 139280),
+    (kernels.linear_attention, ROWS_64, 80, 8192),
+    (kernels.linear_attention, ROWS_64, 100, 65584),
+    (kernels.linear_attention, ROWS_128, 100, 147504),
+    (kernels.low_rank_cross, CROSSES, 90, 73872),
+    (kernels.low_rank_cross, CROSSES, 100, 102544),
 )
 
 
@@ -121,15 +130,20 @@ def test_chains_of_names_may_be_long(arch):
 def test_blocks_that_cannot_be_shorter_take_fewer_stages(monkeypatch):
     """Three stages of 16 x 16 of these need 132,096 bytes, sm_89 has 101,376: it was refused."""
     monkeypatch.setattr(sys.modules[tile_wholes.__module__], "LONG_WIDE", 512)  # rows stay whole
+    monkeypatch.setattr(defaults, "EXACT", 1)  # and 16 of them are as few as there may be
     wide = tuple(tile.spec(arg.shape, "float32") for arg in NORMED[:-1])
     made = lowered(kernels.normed_rows, (*wide, OFFSETS), 89)
     assert (made.config.stages, dict(made.config.blocks)) == (2, {"n": 16, "t": 16})
 
 
 PLANTED = {
-    "what a sum makes is computed where it is wanted": (memory, "_of_loads", lambda *args: True),
-    "what loads make is computed elsewhere": (memory, "_of_loads", lambda *args: False),
-    "a result on its way to memory takes none": (memory, "_stored_bytes", lambda *args: 0),
+    "results go as a whole": (results, "_parts", lambda *args: 1),
+    "what loops carry out is no product": (memory, "_made", lambda ir: definitions(ir.body)),
+    "all that is copied is there once more": (memory, "turns", lambda uses, ahead: {}),
+    "what is turned twice stays": (memory, "_turns", lambda operand: False),
+    "what a sum makes is computed where it is wanted": (memory, "of_loads", lambda *args: True),
+    "what loads make is computed elsewhere": (memory, "of_loads", lambda *args: False),
+    "a result on its way to memory takes none": (memory, "leaving_bytes", lambda *args: 0),
     "what was computed before a loop has left memory": (
         memory._Loop, "_stays", lambda self, operand: False,
     ),

@@ -41,9 +41,9 @@ def printed(kernel, *args, target="cuda:sm90", **config):
 def test_the_range_and_the_diagonal_are_one_end():
     text = printed(jagged_attention, *HEADS, True)
     (inside, whole), (rest, cut) = loops(text, "tk")
-    assert inside == "for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):"
+    assert inside == "for tk_start in tl.range(tq_begin, tk_whole, 64, num_stages=3):"
     assert rest == "for tk_start in tl.range(tk_whole, last, 64, num_stages=3):"
-    assert "(tl.maximum(tl.minimum(last, tq_start + 1), tk_begin) - tk_begin) // 64 * 64" in text
+    assert "(tl.maximum(tl.minimum(last, tq_start + 1), tq_begin) - tq_begin) // 64 * 64" in text
     assert "where" not in whole and "tk_in" not in whole and "seen" not in whole
     assert "tl.where(seen & tk_in, scores" in cut
     assert "whole tiles, of which no lane is masked" in text
@@ -51,7 +51,7 @@ def test_the_range_and_the_diagonal_are_one_end():
 
 def test_without_a_diagonal_the_range_decides():
     text = printed(jagged_attention, *HEADS)
-    assert "tk_whole = tk_begin + (tl.maximum(tk_end, tk_begin) - tk_begin) // 64 * 64" in text
+    assert "tk_whole = tq_begin + (tl.maximum(tq_end, tq_begin) - tq_begin) // 64 * 64" in text
     (_, whole), (_, cut) = loops(text, "tk")
     assert "where" not in whole and "where(tk_in" in cut.replace("\n", "").replace(" ", "")
 

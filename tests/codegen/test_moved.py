@@ -148,12 +148,12 @@ def test_arrays_of_few_rows(rows, dtype):
     config = tile.Config(loop_type="outer_pipeline")  # as a whole they need no rows more
     text = jagged_to_padded.lower(*arguments, target="tpu:v6e", config=config).source.text
     always = f"\n    x = jnp.pad(x, ((0, {8 - rows})"  # not for the interpreter alone
-    assert (always in text) == (dtype != "float32")
+    assert (always in text) == (dtype != "float32" and rows <= 4)  # up to there tiles are smaller
 
 
 @needs_libtpu
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float32"])
-@pytest.mark.parametrize("rows", [1, 3, 200])
+@pytest.mark.parametrize("rows", [1, 3, 4, 5, 7, 200])
 def test_few_rows_compile(rows, dtype):
     x, offsets = tile.spec((rows, 128), dtype), tile.spec((G + 1,), "int32")
     assert compiled(jagged_to_padded, x, offsets, 45, target="tpu:v5e")

@@ -8,6 +8,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from tests.aot.written import compiled, needs_libtpu
+from tilelang.codegen.pallas.plan.body import scatters
 
 IDS = np.array([3, 0, 6, 5, 1, 2], np.int32)
 
@@ -52,3 +53,12 @@ def test_what_it_does_not(begin: int, end: int) -> None:
         "of each\n"
     )
     assert str(found.value).endswith("hint: store the whole rows, or more than 128 columns of them")
+
+
+@needs_libtpu
+def test_the_refusal_is_the_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scatters, "_check_part", lambda *_: None)
+    with pytest.raises(tile.CompileError):
+        v = tile.spec((6, 1), "float32")
+        again = tile.kernel(part.__wrapped__)
+        compiled(again, tile.spec((6,), "int32"), v, 2, 3, 260, target="tpu:v6e")

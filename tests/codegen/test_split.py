@@ -103,7 +103,9 @@ def test_parts_of_whole_tiles_have_no_masks():
     assert "mask" not in text
     assert "mask" not in matmul.source(x, w, config=asked(3), target=SM90)  # 3 * 1408 > 4096
     x, w = tile.spec((128, 4112), "bfloat16"), tile.spec((4112, 128), "bfloat16")
-    assert "mask" in matmul.source(x, w, config=asked(3), target=SM90)
+    assert "mask" in matmul.source(x, w, config=asked(3, indexing="pointer"), target=SM90)
+    boxes = matmul.source(x, w, config=asked(3), target=SM90)
+    assert boxes.count("tl.maximum(tk_end, 1)") == 2 and "mask" not in boxes  # both end with tk
 
 
 @pytest.mark.parametrize(

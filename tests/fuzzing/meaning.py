@@ -44,6 +44,7 @@ from tests.fuzzing.program import (
     Update,
     Value,
     Whole,
+    held,
     parts,
     tile_of,
 )
@@ -359,10 +360,7 @@ def _load(run: Run, load: Load) -> Named:
 
 def _masked(run: Run, value: Masked) -> Named:
     """Only the positions that the mask lets through are read."""
-    other = value.other
-    if "int" in run.program.tensor(value.load.tensor).dtype:
-        other = int(other)
-    whole = _other(run, value.load, other)
+    whole = _other(run, value.load, held(run.program.tensor(value.load.tensor), value.other))
     holds, lanes = _let_through(run, value.masks)
     if holds:
         found = _load(_narrowed(run, lanes), value.load)

@@ -48,9 +48,8 @@ def narrowed(program: Program, rng: random.Random) -> Program:
     """The program with other dtypes; integers of `Whole` and bools of `Chosen` are kept."""
     whole = rng.random() < WHOLE
     kept = {p.load.tensor for p in parts(program.body) if isinstance(p, Whole | Chosen)}
-    masked = {p.load.tensor for p in parts(program.body) if isinstance(p, Masked)}
     inputs = [t for t in program.tensors if t.role == "input" and t.name not in kept]
-    new = {t.name: _input(t, whole, t.name in masked, rng) for t in inputs}
+    new = {t.name: _input(t, whole, rng) for t in inputs}
     program = replace(program, tensors=tuple(new.get(t.name, t) for t in program.tensors))
     if whole:
         program = replace(program, body=_met(program, program.body, rng))
@@ -58,9 +57,8 @@ def narrowed(program: Program, rng: random.Random) -> Program:
     return replace(program, tensors=tuple(outputs.get(t.name, t) for t in program.tensors))
 
 
-def _input(tensor: Tensor, whole: bool, masked: bool, rng: random.Random) -> Tensor:
-    dtype = rng.choice([d for d in INPUTS if not (masked and d == "bool")])
-    return replace(tensor, dtype=dtype, whole=whole)
+def _input(tensor: Tensor, whole: bool, rng: random.Random) -> Tensor:
+    return replace(tensor, dtype=rng.choice(INPUTS), whole=whole)
 
 
 def _met(program: Program, node: Any, rng: random.Random) -> Any:

@@ -154,6 +154,13 @@ class Masked:
     other: float
 
 
+def held(tensor: Tensor, number: float) -> float:
+    """A number as the dtype of an array has it."""
+    if "float" in tensor.dtype:
+        return number
+    return bool(number) if tensor.dtype == "bool" else int(number)
+
+
 @dataclass(frozen=True)
 class Whole:
     """`load` of whole numbers, `op` a number: floor division, what is left, bits, shifts.
@@ -446,9 +453,11 @@ def pruned(program: Program) -> Program:
 def fitted(program: Program) -> Program:
     """Arrays as long as they are indexed, less what they are short of.
 
-    Of an input of which masks leave out everything there may be nothing.
+    Of an input of which masks leave out everything there may be nothing.  What is taken whole is
+    never more than there is: such a dimension is as long as what it meets.
     """
     found: dict[str, list[int]] = {}
+    cut: set[tuple[str, int]] = set()
     masks = {id(p.load): p.masks for p in parts(program.body) if isinstance(p, Masked)}
     for part in parts(program.body):
         if isinstance(part, Load | Store):
@@ -456,14 +465,26 @@ def fitted(program: Program) -> Program:
             least = int(isinstance(part, Store) or program.tensor(part.tensor).role != "input")
             lengths = [max(extent(program, pick, own), least) for pick in part.index]
             known = found.setdefault(part.tensor, lengths)
+            some = (d for d, pick in enumerate(part.index) if not _is_whole(program, pick))
+            cut |= {(part.tensor, dim) for dim in some}
             found[part.tensor] = [max(pair) for pair in zip(known, lengths, strict=True)]
     tensors = tuple(
-        replace(t, shape=tuple(_shortened(n, t.short) for n in found[t.name]))
+        replace(
+            t,
+            shape=tuple(
+                _shortened(n, t.short) if (t.name, dim) in cut else n
+                for dim, n in enumerate(found[t.name])
+            ),
+        )
         if t.name in found
         else t
         for t in program.tensors
     )
     return replace(program, tensors=tensors)
+
+
+def _is_whole(program: Program, pick: Pick) -> bool:
+    return pick.axis != "" and program.axis(pick.axis).kind == "full"
 
 
 def _shortened(length: int, by: int) -> int:

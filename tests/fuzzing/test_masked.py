@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.fuzzing.compose import compose
 from tests.fuzzing.program import (
     Axis,
@@ -25,6 +27,7 @@ from tests.fuzzing.program import (
 from tests.fuzzing.small import nest
 from tests.fuzzing.text import source
 from tests.fuzzing.trial import OK, try_kernel
+from tests.fuzzing.view import Step, View
 from tilelang.codegen.pallas.plan import placement
 from tilelang.passes import fold_empty
 
@@ -94,3 +97,17 @@ def test_both_are_drawn() -> None:
     ragged = [(p, {a.name for a in p.axes if a.offsets or a.length}) for p in programs]
     stores = [(s, own) for p, own in ragged for s in parts(p.body) if isinstance(s, Store)]
     assert any(m.pick.axis in own and m.pick.shift < 0 for s, own in stores for m in s.masks)
+
+
+def test_a_mask_of_what_is_seen_in_another_form_and_of_bools() -> None:
+    """y[t, c] = hl.load(x.T, [c, t], mask=t < 9, other=True)"""
+    tile, columns = Axis("t", "tile", 24), Axis("c", "full", 8)
+    load = Load("x", (Pick("t"), Pick("c")), "v")
+    store = Store("y", (Pick("t"), Pick("c")), Masked(load, (Mask(Pick("t"), 9),), 7.0))
+    tensors = Tensor("x", (), "bool", "input"), Tensor("y", (), "float32", "output", 0.0)
+    program = fitted(Program((tile, columns), tensors, nest((tile,), (store,))))
+    program = replace(program, views=(View("v", "x", (Step("permute", (1, 0)),)),))
+    assert "hl.load(v, [slice(None), t], mask=(t.index < 9)[None, :], other=True)" in source(
+        program
+    )
+    assert try_kernel(program, None, SEEDS) == OK

@@ -42,6 +42,7 @@ from tests.fuzzing.program import (
     Update,
     Value,
     Whole,
+    held,
     parts,
 )
 from tests.fuzzing.view import Place, merged
@@ -500,13 +501,17 @@ def _reshaped(scope: Scope, text: str, places: Sequence[Place]) -> Text:
 
 
 def _masked(scope: Scope, masked: Masked) -> Text:
-    load, written = masked.load, _written(scope, masked.load.index)
+    load = masked.load
+    name, places, written = load.tensor, _index(scope, load.index), _written(scope, load.index)
     if load.view:
-        raise ValueError("a mask is of an array as it lies")
-    given = f"{load.tensor}, {_listed(_index(scope, load.index))}"
+        name, seen = _seen_as(scope, load)
+        places, found = [p.text for p in seen], tuple(part for p in seen for part in p.parts)
+        if any(half for _, half in found) or any(len(p.parts) > 1 for p in seen):
+            raise ValueError("a mask is of dimensions of the array")
+        written = merged(found)
+    given = f"{name}, {_listed(places)}"
     mask = _mask(scope, masked.masks, written)
-    whole = "int" in scope.program.tensor(load.tensor).dtype
-    other = int(masked.other) if whole else masked.other
+    other = held(scope.program.tensor(load.tensor), masked.other)
     return _ordered(scope, Text(written, f"hl.load({given}, mask={mask}, other={other})"))
 
 

@@ -121,12 +121,10 @@ def backward_kv_kernel(
         # jagged_attention_backward.py:88: sum_v = hl.zeros([tk, D], dtype=hl.float32)
         sum_v = tl.zeros([64, 128], tl.float32)
         # jagged_attention_backward.py:89: for tq in hl.tile(offsets[b], offsets[b + 1]):
-        tq_begin = tl.maximum(offsets_value, 0)
-        tq_end = tl.minimum(offsets_value_1, 16384)
         # tq is ordered: carries sum_v, sum_k, sums
-        for tq_start in tl.range(tq_begin, tq_end, 64, num_stages=1):
+        for tq_start in tl.range(tk_begin, tk_end, 64, num_stages=1):
             tq_at = tq_start + tl.arange(0, 64)
-            tq_in = tq_at < tq_end
+            tq_in = tq_at < tk_end
             # jagged_attention_backward.py:90: g = grad[h, tq, :]
             g = tl.load(
                 grad_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],

@@ -120,25 +120,22 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
         total = tl.zeros([64], tl.float32)
         # jagged_attention_backward.py:45: acc = hl.zeros([tq, D], dtype=hl.float32)
         acc = tl.zeros([64, 128], tl.float32)
-        # jagged_attention_backward.py:46: for tk in hl.tile(offsets[b], offsets[b + 1]):
-        tk_begin = tl.maximum(offsets_value, 0)
-        tk_end = tl.minimum(offsets_value_1, 16384)
         # jagged_attention_backward.py:47: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
         q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
         # k, up to the end of tk
         k_boxes = tl.make_tensor_descriptor(
-            k_ptr, [16, tl.maximum(tk_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
+            k_ptr, [16, tl.maximum(tq_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
         )
         # jagged_attention_backward.py:52: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alp...
         # v, up to the end of tk
         v_boxes = tl.make_tensor_descriptor(
-            v_ptr, [16, tl.maximum(tk_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
+            v_ptr, [16, tl.maximum(tq_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
         )
         # jagged_attention_backward.py:46: for tk in hl.tile(offsets[b], offsets[b + 1]):
-        tk_whole = tk_begin + (tl.maximum(tk_end, tk_begin) - tk_begin) // 64 * 64
+        tk_whole = tq_begin + (tl.maximum(tq_end, tq_begin) - tq_begin) // 64 * 64
         # tk is ordered: carries total, acc, m
         # whole tiles, of which no lane is masked
-        for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):
+        for tk_start in tl.range(tq_begin, tk_whole, 64, num_stages=3):
             # jagged_attention_backward.py:47: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
             k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
             scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
@@ -160,9 +157,9 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
             m = m_new
         # jagged_attention_backward.py:46: for tk in hl.tile(offsets[b], offsets[b + 1]):
         # the tiles that a mask cuts
-        for tk_start in tl.range(tk_whole, tk_end, 64, num_stages=3):
+        for tk_start in tl.range(tk_whole, tq_end, 64, num_stages=3):
             tk_at = tk_start + tl.arange(0, 64)
-            tk_in = tk_at < tk_end
+            tk_in = tk_at < tq_end
             # jagged_attention_backward.py:47: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
             k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
             scores = tl.where(tk_in, tl.dot(q_tile, k_tile.T) * 0.08838834764831845, float("-inf"))

@@ -8,15 +8,13 @@ import triton.language as tl
 @triton.jit
 def batched_matmul_kernel(x_ptr, w_ptr, y_ptr):
     pid = tl.program_id(0)
-    tile = pid % 64
-    band = tile // 64 * 8
-    place = tile % 64
+    place = pid % 64
     # batched_matmul.py:24: for tb, tm, tn in hl.tile([B, M, N]):
     # tb is parallel: each tb writes its own rows of y
     tb_start = pid // 64
     tb_at = tb_start + tl.arange(0, 1)
     # tm is parallel: each tm writes its own slices of y
-    tm_start = (band + place % 8) * 128
+    tm_start = place % 8 * 128
     tm_at = tm_start + tl.arange(0, 128)
     # tn is parallel: each tn writes its own slices of y
     tn_start = place // 8 * 128

@@ -52,15 +52,12 @@ def attention_backward_2_kernel(q_ptr, k_ptr, v_ptr, lse_ptr, grad_ptr, delta_pt
     # tk is ordered: carries acc, a sum
     for tk_start in tl.range(0, tk_end, 64, num_stages=1):
         tk_at = tk_start + tl.arange(0, 64)
-        tk_in = tk_at < tk_end
         # attention_backward.py:77: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
         q_tile = tl.load(
             q_ptr + b_1 * 8388608 + h_1 * 524288 + tq_1_at[:, None] * 128 + at128[None, :]
         )
         k_tile = tl.load(
-            k_ptr + b_1 * 8388608 + h_1 * 524288 + tk_at[:, None] * 128 + at128[None, :],
-            mask=tk_in[:, None],
-            other=0.0,
+            k_ptr + b_1 * 8388608 + h_1 * 524288 + tk_at[:, None] * 128 + at128[None, :]
         )
         scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
         # attention_backward.py:78: p = hl.exp(scores - lse[b, h, tq][:, None])
@@ -73,14 +70,12 @@ def attention_backward_2_kernel(q_ptr, k_ptr, v_ptr, lse_ptr, grad_ptr, delta_pt
             grad_ptr + b_1 * 8388608 + h_1 * 524288 + tq_1_at[:, None] * 128 + at128[None, :]
         )
         v_tile = tl.load(
-            v_ptr + b_1 * 8388608 + h_1 * 524288 + tk_at[:, None] * 128 + at128[None, :],
-            mask=tk_in[:, None],
-            other=0.0,
+            v_ptr + b_1 * 8388608 + h_1 * 524288 + tk_at[:, None] * 128 + at128[None, :]
         )
         dp = tl.dot(grad_tile, v_tile.T)
         # attention_backward.py:81: ds = p * (dp - delta[b, h, tq][:, None]) * D**-0.5
         delta_tile = tl.load(delta_ptr + b_1 * 65536 + h_1 * 4096 + tq_1_at)
-        ds = tl.where(tk_in, p_1 * (dp - delta_tile[:, None]) * 0.08838834764831845, 0.0)
+        ds = p_1 * (dp - delta_tile[:, None]) * 0.08838834764831845
         # attention_backward.py:82: acc = hl.dot(ds.to(k.dtype), k[b, h, tk, :], acc=acc)
         acc = tl.dot(ds.to(tl.bfloat16), k_tile, acc)
     # attention_backward.py:83: dq[b, h, tq, :] = acc.to(dq.dtype)
@@ -114,28 +109,23 @@ def attention_backward_3_kernel(q_ptr, k_ptr, v_ptr, lse_ptr, grad_ptr, delta_pt
     # tq is ordered: carries sum_v, sum_k, sums
     for tq_2_start in tl.range(tk_1_start, 4096, 64, num_stages=1):
         tq_2_at = tq_2_start + tl.arange(0, 64)
-        tq_2_in = tq_2_at < 4096
         # attention_backward.py:89: g = grad[b, h, tq, :]
         g = tl.load(
-            grad_ptr + b_2 * 8388608 + h_2 * 524288 + tq_2_at[:, None] * 128 + at128[None, :],
-            mask=tq_2_in[:, None],
-            other=0.0,
+            grad_ptr + b_2 * 8388608 + h_2 * 524288 + tq_2_at[:, None] * 128 + at128[None, :]
         )
         # attention_backward.py:90: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
         q_tile = tl.load(
-            q_ptr + b_2 * 8388608 + h_2 * 524288 + tq_2_at[:, None] * 128 + at128[None, :],
-            mask=tq_2_in[:, None],
-            other=0.0,
+            q_ptr + b_2 * 8388608 + h_2 * 524288 + tq_2_at[:, None] * 128 + at128[None, :]
         )
         k_tile = tl.load(
             k_ptr + b_2 * 8388608 + h_2 * 524288 + tk_1_at[:, None] * 128 + at128[None, :]
         )
         scores_1 = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
         # attention_backward.py:91: p = hl.exp(scores - lse[b, h, tq][:, None])
-        lse_tile = tl.load(lse_ptr + b_2 * 65536 + h_2 * 4096 + tq_2_at, mask=tq_2_in, other=0.0)
+        lse_tile = tl.load(lse_ptr + b_2 * 65536 + h_2 * 4096 + tq_2_at)
         p_2 = tl.exp(scores_1 - lse_tile[:, None])
         # attention_backward.py:92: p = hl.where(tk.index[None, :] <= tq.index[:, None], p, 0.0)
-        p_3 = tl.where((tk_1_at[None, :] <= tq_2_at[:, None]) & tq_2_in[:, None], p_2, 0.0)
+        p_3 = tl.where(tk_1_at[None, :] <= tq_2_at[:, None], p_2, 0.0)
         # attention_backward.py:93: sum_v = hl.dot(p.to(v.dtype).T, g, acc=sum_v)
         sum_v = tl.dot(p_3.to(tl.bfloat16).T, g, sum_v)
         # attention_backward.py:94: dp = hl.dot(g, v[b, h, tk, :].T)
@@ -144,14 +134,8 @@ def attention_backward_3_kernel(q_ptr, k_ptr, v_ptr, lse_ptr, grad_ptr, delta_pt
         )
         dp_1 = tl.dot(g, v_tile.T)
         # attention_backward.py:95: ds = p * (dp - delta[b, h, tq][:, None]) * D**-0.5
-        delta_tile = tl.load(
-            delta_ptr + b_2 * 65536 + h_2 * 4096 + tq_2_at,
-            mask=tq_2_in,
-            other=0.0,
-        )
-        ds_1 = tl.where(
-            tq_2_in[:, None], p_3 * (dp_1 - delta_tile[:, None]) * 0.08838834764831845, 0.0
-        )
+        delta_tile = tl.load(delta_ptr + b_2 * 65536 + h_2 * 4096 + tq_2_at)
+        ds_1 = p_3 * (dp_1 - delta_tile[:, None]) * 0.08838834764831845
         # attention_backward.py:96: sum_k = hl.dot(ds.to(q.dtype).T, q[b, h, tq, :], acc=sum_k)
         sum_k = tl.dot(ds_1.to(tl.bfloat16).T, q_tile, sum_k)
     # attention_backward.py:97: dk[b, h, tk, :] = sum_k.to(dk.dtype)

@@ -40,14 +40,14 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr):
         q_ptr, [4, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 128, 128]
     )
     q_tile = tl.reshape(q_boxes.load([b, h, tq_start, 0]), [128, 128])
-    # k, up to the end of tk
+    # k, up to the array's end
     k_boxes = tl.make_tensor_descriptor(
-        k_ptr, [4, 16, tl.maximum(tk_end, 1), 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
+        k_ptr, [4, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
     )
     # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:, No...
-    # v, up to the end of tk
+    # v, up to the array's end
     v_boxes = tl.make_tensor_descriptor(
-        v_ptr, [4, 16, tl.maximum(tk_end, 1), 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
+        v_ptr, [4, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
     )
     # attention_backward.py:41: for tk in hl.tile(0, tq.end):
     tk_whole = tl.maximum(tl.minimum(tk_end, tq_start + 1), 0) // 64 * 64
@@ -77,12 +77,11 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr):
     # the tiles that a mask cuts
     for tk_start in tl.range(tk_whole, tk_end, 64, num_stages=2):
         tk_at = tk_start + tl.arange(0, 64)
-        tk_in = tk_at < tk_end
         # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
         k_tile = tl.reshape(k_boxes.load([b, h, tk_start, 0]), [64, 128])
         scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
         # attention_backward.py:43: scores = hl.where(tk.index[None, :] <= tq.index[:, None], sco...
-        scores_1 = tl.where((tk_at[None, :] <= tq_at[:, None]) & tk_in, scores, float("-inf"))
+        scores_1 = tl.where(tk_at[None, :] <= tq_at[:, None], scores, float("-inf"))
         # attention_backward.py:44: m_new = hl.maximum(m, scores.amax(-1))
         m_new = tl.maximum(
             m,

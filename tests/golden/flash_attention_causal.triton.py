@@ -41,14 +41,14 @@ def flash_attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr):
     )
     q_tile = tl.reshape(q_boxes.load([b, h, tq_start, 0]), [128, 128])
     # flash_attention.py:41: keys = k[b, h, tk, :]
-    # k, up to the end of tk
+    # k, up to the array's end
     k_boxes = tl.make_tensor_descriptor(
-        k_ptr, [8, 16, tl.maximum(tk_end, 1), 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
+        k_ptr, [8, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
     )
     # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, tk, :])
-    # v, up to the end of tk
+    # v, up to the array's end
     v_boxes = tl.make_tensor_descriptor(
-        v_ptr, [8, 16, tl.maximum(tk_end, 1), 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
+        v_ptr, [8, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
     )
     # flash_attention.py:40: for tk in hl.tile(0, tq.end if causal else S, max_extent=S):
     tk_whole = tl.maximum(tl.minimum(tk_end, tq_start + 1), 0) // 64 * 64
@@ -79,7 +79,6 @@ def flash_attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr):
     # the tiles that a mask cuts
     for tk_start in tl.range(tk_whole, tk_end, 64, num_stages=2):
         tk_at = tk_start + tl.arange(0, 64)
-        tk_in = tk_at < tk_end
         # flash_attention.py:41: keys = k[b, h, tk, :]
         keys = tl.reshape(k_boxes.load([b, h, tk_start, 0]), [64, 128])
         # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * scale
@@ -87,7 +86,7 @@ def flash_attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr):
         # flash_attention.py:44: seen = tq.index[:, None] >= tk.index[None, :]
         seen = tq_at[:, None] >= tk_at[None, :]
         # flash_attention.py:45: scores = torch.where(seen, scores, -math.inf)
-        scores_1 = tl.where(seen & tk_in, scores, float("-inf"))
+        scores_1 = tl.where(seen, scores, float("-inf"))
         # flash_attention.py:46: m_new = torch.maximum(m, torch.amax(scores, -1))
         m_new = tl.maximum(
             m,

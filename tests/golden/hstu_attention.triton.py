@@ -49,8 +49,6 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         acc = tl.zeros([64, 128], tl.float32)
         # hstu_attention.py:45: last = min(end, tq.end) if causal else end
         last = tl.minimum(end, tl.minimum(tq_start + 64, tq_end))
-        # hstu_attention.py:46: for tk in hl.tile(begin, last, max_extent=longest):
-        tk_begin = tl.maximum(begin, 0)
         # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_element_ty...
         q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
         # k, up to the end of tk
@@ -64,11 +62,11 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         )
         # hstu_attention.py:46: for tk in hl.tile(begin, last, max_extent=longest):
         tk_whole = (
-            tk_begin + (tl.maximum(tl.minimum(last, tq_start + 1), tk_begin) - tk_begin) // 64 * 64
+            tq_begin + (tl.maximum(tl.minimum(last, tq_start + 1), tq_begin) - tq_begin) // 64 * 64
         )
         # tk is ordered: carries acc, a sum
         # whole tiles, of which no lane is masked
-        for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):
+        for tk_start in tl.range(tq_begin, tk_whole, 64, num_stages=3):
             # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
             k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
             scores = tl.dot(q_tile, k_tile.T)

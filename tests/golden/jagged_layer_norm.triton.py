@@ -67,13 +67,11 @@ def jagged_layer_norm_kernel(x_ptr, weight_ptr, bias_ptr, offsets_ptr, y_ptr):
     # jagged_layer_norm.py:47: mean = total / count
     mean = total / count
     # jagged_layer_norm.py:49: for tm in hl.tile(begin, end):
-    tm_1_begin = tl.maximum(begin, 0)
-    tm_1_end = tl.minimum(end, 131072)
     # tm is ordered: carries squares, a sum
     squares = tl.full([], 0.0, tl.float32)
-    for tm_1_start in tl.range(tm_1_begin, tm_1_end, 32):
+    for tm_1_start in tl.range(tm_begin, tm_end, 32):
         tm_1_at = tm_1_start + tl.arange(0, 32)
-        tm_1_in = tm_1_at < tm_1_end
+        tm_1_in = tm_1_at < tm_end
         # jagged_layer_norm.py:50: centred = x[tm, :].astype(jnp.float32) - mean
         x_tile_1 = tl.load(
             x_ptr + tm_1_at[:, None] * 512 + at512[None, :],
@@ -88,12 +86,10 @@ def jagged_layer_norm_kernel(x_ptr, weight_ptr, bias_ptr, offsets_ptr, y_ptr):
     # jagged_layer_norm.py:52: scale = jax.lax.rsqrt(squares / count + eps)
     scale = tl.rsqrt(squares / count + 1e-05)
     # jagged_layer_norm.py:53: for tm in hl.tile(begin, end):
-    tm_2_begin = tl.maximum(begin, 0)
-    tm_2_end = tl.minimum(end, 131072)
     # tm is parallel: each tm writes its own rows of y
-    for tm_2_start in tl.range(tm_2_begin, tm_2_end, 32):
+    for tm_2_start in tl.range(tm_begin, tm_end, 32):
         tm_2_at = tm_2_start + tl.arange(0, 32)
-        tm_2_in = tm_2_at < tm_2_end
+        tm_2_in = tm_2_at < tm_end
         # jagged_layer_norm.py:54: normal = (x[tm, :].astype(jnp.float32) - mean) * scale
         x_tile_2 = tl.load(
             x_ptr + tm_2_at[:, None] * 512 + at512[None, :],

@@ -84,12 +84,10 @@ def jagged_softmax_kernel(x_ptr, offsets_ptr, y_ptr):
         total = total * tl.exp(m - new) + tl.sum(tl.exp(rows - new[None, :]), axis=0)
         m = new
     # jagged_softmax.py:49: for tm in hl.tile(begin, end):
-    tm_1_begin = tl.maximum(begin, 0)
-    tm_1_end = tl.minimum(end, 131072)
     # tm is parallel: each tm writes its own rows of y
-    for tm_1_start in tl.range(tm_1_begin, tm_1_end, 128):
+    for tm_1_start in tl.range(tm_begin, tm_end, 128):
         tm_1_at = tm_1_start + tl.arange(0, 128)
-        tm_1_in = tm_1_at < tm_1_end
+        tm_1_in = tm_1_at < tm_end
         # jagged_softmax.py:50: rows = x[tm, tf].to(hl.float32)
         x_tile_1 = tl.load(
             x_ptr + tm_1_at[:, None] * 512 + tf_at[None, :],

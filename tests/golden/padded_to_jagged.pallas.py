@@ -9,15 +9,21 @@ from jax.experimental.pallas import tpu as pltpu
 def spans_of(offsets: jax.Array, size: int) -> jax.Array:
     """Where blocks of `size` ranges [offsets[g], offsets[g + 1]) begin, then where they end.
 
-    Of a block without rows, where its rows would be: its step stays there.
+    Of a block without rows, where its rows would be: its step stays there.  Few blocks look at all
+    ranges, each at its own: to lay them out anew takes longer.
     """
     begin, end = offsets[:-1], offsets[1:]
-    live, rest = end > begin, (0, -len(begin) % size)
-    most = jnp.iinfo(begin.dtype).max
-    begin = jnp.pad(jnp.where(live, begin, most), rest, constant_values=most)
-    end = jnp.pad(jnp.where(live, end, 0), rest)
-    first, stop = begin.reshape(-1, size).min(axis=1), end.reshape(-1, size).max(axis=1)
-    first = jnp.where(first < stop, first, offsets[:-1:size])
+    count, most = len(begin), jnp.iinfo(begin.dtype).max
+    live, own = end > begin, jnp.arange(-(-count // size))[:, None] == jnp.arange(count) // size
+
+    def each(values: jax.Array, other: int) -> jax.Array:
+        if count <= 128 * size:
+            return jnp.where(own, values, other)
+        return jnp.pad(values, (0, -count % size), constant_values=other).reshape(-1, size)
+
+    first = each(jnp.where(live, begin, most), most).min(axis=1)
+    stop = each(jnp.where(live, end, 0), 0).max(axis=1)
+    first = jnp.where(first < stop, first, each(begin, most).min(axis=1))
     return jnp.concatenate([first, stop])
 
 

@@ -116,7 +116,7 @@ def paged_attention_kernel(
         # paged_attention.py:58: asks = tq.index - end + length
         asks = tq_at - end + length
         # paged_attention.py:59: for p in hl.grid(0, (length + P - 1) // P, max_extent=most):
-        p_end = tl.minimum(_floor_div(length + 128 - 1, 128), 64)
+        p_end = tl.minimum(_floor_div(length + 127, 128), 64)
         # paged_attention.py:64: scores = hl.dot(q[h, tq, :], k.T) * scale
         q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
         # paged_attention.py:59: for p in hl.grid(0, (length + P - 1) // P, max_extent=most):

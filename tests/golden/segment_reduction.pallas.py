@@ -1,4 +1,4 @@
-"""segment_reduction for tpu:v6e, blocks tf=512, tm=512."""
+"""segment_reduction for tpu:v6e, blocks tf=256, tm=128."""
 
 import jax
 import jax.numpy as jnp
@@ -6,83 +6,85 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def segment_reduction_kernel(offsets, x, sums, peaks, total_ref, peak_ref, g_of, tm_of):
-    # g: column of the step table; parallel: each g writes its own rows of sums and peaks
-    # tm: column of the step table, blocks of 512; ordered: carries total, peak
-    # tf: one tile, blocks of 512; parallel: each tf writes its own columns of sums and peaks
-    # Step table: one row for every (g, tm), in the order of the loops.
-    def add_tm(g, tm, n):
-        g_of[n] = g
-        tm_of[n] = tm
-        return n + 1
+def segment_reduction_kernel(offsets, x, sums_ref, peaks_ref, x_ref, x_copied, flow):
+    # tf: grid dimension, blocks of 256; parallel: each tf writes its own columns of sums and peaks
+    # g: grid dimension; parallel: each g writes its own rows of sums and peaks
+    # tm: loop inside the step, blocks of 128; ordered: carries total, peak
+    tf = pl.program_id(0)
+    g = pl.program_id(1)
+    # all of sums is in memory: the step has a block of it
+    sums_ref = sums_ref.at[pl.ds(16 * jax.lax.div(g, 16), 16), pl.ds(256 * tf, 256)]
+    # all of peaks is in memory: the step has a block of it
+    peaks_ref = peaks_ref.at[pl.ds(16 * jax.lax.div(g, 16), 16), pl.ds(256 * tf, 256)]
 
-    def add_g(g, n):
-        tm_begin = jnp.maximum(offsets[g], 0)
-        tm_end = jnp.minimum(offsets[g + 1], 131072)
-        tm_first = jax.lax.div(tm_begin, 512)
-        tm_first = jnp.minimum(tm_first, 255)
-        tm_stop = jnp.minimum(
-            jnp.maximum(
-                jnp.where(tm_end > tm_begin, jax.lax.div(tm_end + 511, 512), tm_first),
-                tm_first + 1,
-            ),
-            tm_first + (1280 - n),
+    # Pieces of 4096 rows are copied while steps compute.
+    def x_piece(piece):
+        return pltpu.make_async_copy(
+            x.at[pl.ds(piece * 4096, 4096), pl.ds(tf * 256, 256)],
+            x_ref.at[pl.ds(piece * 4096, 4096)],
+            x_copied.at[piece],
         )
-        return jax.lax.fori_loop(tm_first, tm_stop, lambda tm, n: add_tm(g, tm, n), n)
 
-    steps = jax.lax.fori_loop(0, 512, add_g, jnp.int32(0))
+    @pl.when(g == 0)
+    def _():
+        flow[0], flow[1], flow[2] = 0, 0, 0
 
-    def step(x_ref, sums_ref, peaks_ref):
-        n = pl.program_id(0)
-        g, tm = g_of[n], tm_of[n]
-        before = jnp.maximum(n - 1, 0)
-        after = jnp.minimum(n + 1, steps - 1)
+        @pl.loop(0, 32)
+        def _(piece):
+            x_piece(piece).start()
 
-        @pl.when((n == 0) | (g_of[before] != g))
-        def _():
-            # segment_reduction.py:43: total = jnp.zeros([tf], dtype=jnp.float32)
-            total_ref[...] = jnp.zeros((1, 512), jnp.float32)
-            # segment_reduction.py:44: peak = jnp.full([tf], -math.inf, dtype=jnp.float32)
-            peak_ref[...] = jnp.full((1, 512), -jnp.inf, jnp.float32)
+    @pl.when(offsets[g + 1] > flow[0] * 4096 - 112)
+    def _():
+        reach = jax.lax.div(
+            jnp.minimum(jnp.clip(offsets[g + 1], 0, 131072) + 112, 131072) + 4095, 4096
+        )
 
-        @pl.when(jnp.maximum(offsets[g], tm * 512) < jnp.minimum(offsets[g + 1], tm * 512 + 512))
-        def _():
-            # segment_reduction.py:46: rows = x[tm, tf].astype(jnp.float32)
-            rows = x_ref[...].astype(jnp.float32)
-            # segment_reduction.py:47: total += jnp.sum(rows, axis=0)
-            tm_index = tm * 512 + jax.lax.broadcasted_iota(jnp.int32, (512, 1), 0)
-            tm_mask = (tm_index >= offsets[g]) & (tm_index < offsets[g + 1])
-            total_ref[...] += jnp.sum(jnp.where(tm_mask, rows, 0.0), axis=0, keepdims=True)
-            # segment_reduction.py:48: peak = jnp.maximum(peak, jnp.max(rows, axis=0))
-            peak_ref[...] = jnp.maximum(
-                peak_ref[...], jnp.max(jnp.where(tm_mask, rows, -jnp.inf), axis=0, keepdims=True)
-            )
+        @pl.loop(flow[0], reach)
+        def _(piece):
+            x_piece(piece).wait()
 
-        @pl.when((n == steps - 1) | (g_of[after] != g))
-        def _():
-            # segment_reduction.py:49: sums[g, tf] = total.astype(sums.dtype)
-            g_row = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jax.lax.rem(g, 16)
-            sums_ref[...] = jnp.where(g_row, total_ref[...].astype(jnp.bfloat16), sums_ref[...])
-            # segment_reduction.py:41: begin, end = offsets[g], offsets[g + 1]
-            end = offsets[g + 1]
-            begin = offsets[g]
-            # segment_reduction.py:50: peaks[g, tf] = jnp.where(begin < end, peak, 0.0).astype(pe...
-            peaks_ref[...] = jnp.where(
-                g_row,
-                jnp.where(begin < end, peak_ref[...], 0.0).astype(jnp.bfloat16),
-                peaks_ref[...],
-            )
+        flow[0] = jnp.maximum(flow[0], reach)
 
-    pltpu.emit_pipeline(
-        step,
-        grid=(steps,),
-        in_specs=[pl.BlockSpec((512, 512), lambda n: (tm_of[n], 0), pipeline_mode=pl.Buffered(4))],
-        out_specs=[
-            pl.BlockSpec((16, 512), lambda n: (jax.lax.div(g_of[n], 16), 0)),
-            pl.BlockSpec((16, 512), lambda n: (jax.lax.div(g_of[n], 16), 0)),
-        ],
-        dimension_semantics=(pltpu.ARBITRARY,),
-    )(x, sums, peaks)
+    # segment_reduction.py:41: begin, end = offsets[g], offsets[g + 1]
+    begin = offsets[g]
+    end = offsets[g + 1]
+    # segment_reduction.py:45: for tm in hl.tile(begin, end):
+    tm_begin = jnp.maximum(offsets[g], 0)
+    tm_end = jnp.minimum(offsets[g + 1], 131072)
+    tm_first = jax.lax.div(tm_begin, 16) * 16
+    tm_stop = jnp.where(tm_end > tm_begin, jax.lax.div(tm_end - tm_first + 127, 128), 0)
+    total, peak = jnp.zeros((1, 256), jnp.float32), jnp.full((1, 256), -jnp.inf, jnp.float32)
+    def each_tm(tm, carried):
+        total, peak = carried
+        # segment_reduction.py:46: rows = x[tm, tf].astype(jnp.float32)
+        tm_row = pl.multiple_of(jnp.minimum(tm_first + tm * 128, 130944), 16)
+        rows = x_ref[pl.ds(tm_row, 128)].astype(jnp.float32)
+        # segment_reduction.py:47: total += jnp.sum(rows, axis=0)
+        tm_index = tm_row + jax.lax.broadcasted_iota(jnp.int32, (128, 1), 0)
+        tm_mask = (
+            (tm_index >= jnp.maximum(offsets[g], tm_first + tm * 128)) & (tm_index < offsets[g + 1])
+        )
+        total_1 = total + jnp.sum(jnp.where(tm_mask, rows, 0.0), axis=0, keepdims=True)
+        # segment_reduction.py:48: peak = jnp.maximum(peak, jnp.max(rows, axis=0))
+        peak_1 = jnp.maximum(
+            peak, jnp.max(jnp.where(tm_mask, rows, -jnp.inf), axis=0, keepdims=True)
+        )
+        return total_1, peak_1
+
+    total, peak = jax.lax.fori_loop(0, tm_stop, each_tm, (total, peak))
+    # segment_reduction.py:49: sums[g, tf] = total.astype(sums.dtype)
+    g_row = jax.lax.broadcasted_iota(jnp.int32, (16, 1), 0) == jax.lax.rem(g, 16)
+    sums_ref[...] = jnp.where(g_row, total.astype(jnp.bfloat16), sums_ref[...])
+    # segment_reduction.py:50: peaks[g, tf] = jnp.where(begin < end, peak, 0.0).astype(peaks.dtype)
+    peaks_ref[...] = jnp.where(
+        g_row, jnp.where(begin < end, peak, 0.0).astype(jnp.bfloat16), peaks_ref[...]
+    )
+
+    @pl.when(g == 511)
+    def _():
+        @pl.loop(flow[0], 32)
+        def _(piece):
+            x_piece(piece).wait()
 
 
 def segment_reduction(
@@ -98,14 +100,21 @@ def segment_reduction(
             jax.ShapeDtypeStruct((512, 512), jnp.bfloat16),
             jax.ShapeDtypeStruct((512, 512), jnp.bfloat16),
         ],
+        grid=(2, 512),
         in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec(memory_space=pl.ANY)],
-        out_specs=[pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pl.ANY)],
-        scratch_shapes=[
-            pltpu.VMEM((1, 512), jnp.float32),
-            pltpu.VMEM((1, 512), jnp.float32),
-            pltpu.SMEM((1280,), jnp.int32),
-            pltpu.SMEM((1280,), jnp.int32),
+        out_specs=[
+            pl.BlockSpec((512, 512), lambda tf, g: (0, 0)),
+            pl.BlockSpec((512, 512), lambda tf, g: (0, 0)),
         ],
+        scratch_shapes=[
+            pltpu.VMEM((131072, 256), jnp.bfloat16),
+            pltpu.SemaphoreType.DMA((32,)),
+            pltpu.SMEM((3,), jnp.int32),
+        ],
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("arbitrary", "arbitrary"),
+            vmem_limit_bytes=85983232,
+        ),
         interpret=interpret,
     )(offsets, x)
     return sums, peaks

@@ -87,7 +87,7 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         # sliding_window_attention.py:46: acc = hl.zeros([tq, D], dtype=hl.float32)
         acc = tl.zeros([64, 128], tl.float32)
         # sliding_window_attention.py:47: for tk in hl.tile(max(begin, tq.begin - window + 1), mi...
-        tk_begin = tl.maximum(tl.maximum(begin, tq_start - 20 + 1), 0)
+        tk_begin = tl.maximum(tl.maximum(begin, tq_start - 19), 0)
         tk_end = tl.minimum(end, tl.minimum(tq_start + 64, tq_end))
         # sliding_window_attention.py:50: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
         q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])

@@ -8,53 +8,34 @@ import triton.language as tl
 @triton.jit
 def split_k_matmul_1_kernel(x_ptr, w_ptr, acc_parts_ptr):
     pid = tl.program_id(0)
-    tile = pid % 4
-    band = tile // 4 * 2
-    place = tile % 4
+    place = pid % 4
     # split_k_matmul.py:34: for tk in hl.tile(ts.begin, ts.end):
     # part is parallel: each part writes its own rows of acc_parts
-    part = pid // 4 // 4
+    part = pid // 16
     # split_k_matmul.py:31: for ts in hl.tile(K, block_size=length):
     # ts is parallel: each ts writes its own slices of acc_parts
     ts_start = pid // 4 % 4 * 16384
     # split_k_matmul.py:32: for tm, tn in hl.tile([M, N]):
     # tm is parallel: each tm writes its own slices of acc_parts
-    tm_start = (band + place % 2) * 128
+    tm_start = place % 2 * 128
     tm_at = tm_start + tl.arange(0, 128)
     # tn is parallel: each tn writes its own slices of acc_parts
     tn_start = place // 2 * 256
     tn_at = tn_start + tl.arange(0, 256)
     # split_k_matmul.py:34: for tk in hl.tile(ts.begin, ts.end):
-    tk_first = ts_start
-    tk_last = ts_start + 16384
-    tk_length = (tl.maximum(tk_last - tk_first, 0) + 1023) // 1024 * 64
-    tk_part = tl.maximum(tk_first + part * tk_length, tk_first)
-    tk_end = tl.minimum(tk_part + tk_length, tk_last)
+    tk_part = tl.maximum(ts_start + part * 1024, ts_start)
+    tk_end = tl.minimum(tk_part + 1024, ts_start + 16384)
     # split_k_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
-    # w, up to the end of tk
-    w_boxes = tl.make_tensor_descriptor(w_ptr, [tl.maximum(tk_end, 1), 512], [512, 1], [64, 256])
+    # x, up to the array's end
+    x_boxes = tl.make_tensor_descriptor(x_ptr, [256, 65536], [65536, 1], [128, 64])
+    # w, up to the array's end
+    w_boxes = tl.make_tensor_descriptor(w_ptr, [65536, 512], [512, 1], [64, 256])
     # split_k_matmul.py:34: for tk in hl.tile(ts.begin, ts.end):
-    tk_whole = tk_part + (tl.maximum(tk_end, tk_part) - tk_part) // 64 * 64
     # tk is ordered: carries acc, a sum
-    # whole tiles, of which no lane is masked
     acc = tl.zeros([128, 256], tl.float32)
-    for tk_start in tl.range(tk_part, tk_whole, 64, num_stages=3):
-        tk_at = tk_start + tl.arange(0, 64)
+    for tk_start in tl.range(tk_part, tk_end, 64, num_stages=3):
         # split_k_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
-        x_tile = tl.load(x_ptr + tm_at[:, None] * 65536 + tk_at[None, :])
-        w_tile = w_boxes.load([tk_start, tn_start])
-        acc = tl.dot(x_tile, w_tile, acc)
-    # split_k_matmul.py:34: for tk in hl.tile(ts.begin, ts.end):
-    # the tiles that a mask cuts
-    for tk_start in tl.range(tk_whole, tk_end, 64, num_stages=3):
-        tk_at = tk_start + tl.arange(0, 64)
-        tk_in = tk_at < tk_end
-        # split_k_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
-        x_tile = tl.load(
-            x_ptr + tm_at[:, None] * 65536 + tk_at[None, :],
-            mask=tk_in[None, :],
-            other=0.0,
-        )
+        x_tile = x_boxes.load([tm_start, tk_start])
         w_tile = w_boxes.load([tk_start, tn_start])
         acc = tl.dot(x_tile, w_tile, acc)
     tl.store(
@@ -67,15 +48,13 @@ def split_k_matmul_1_kernel(x_ptr, w_ptr, acc_parts_ptr):
 @triton.jit
 def split_k_matmul_2_kernel(acc_parts_ptr, partial_ptr):
     pid = tl.program_id(0)
-    tile = pid % 64
-    band = tile // 64 * 8
-    place = tile % 64
+    place = pid % 64
     # split_k_matmul.py:31: for ts in hl.tile(K, block_size=length):
     # ts is parallel: each ts writes its own rows of partial
     ts_1_start = pid // 64 * 16384
     # split_k_matmul.py:32: for tm, tn in hl.tile([M, N]):
     # tm is parallel: each tm writes its own slices of partial
-    tm_2_start = (band + place % 8) * 32
+    tm_2_start = place % 8 * 32
     tm_2_at = tm_2_start + tl.arange(0, 32)
     # tn is parallel: each tn writes its own slices of partial
     tn_2_start = place // 8 * 64
@@ -131,6 +110,7 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 def split_k_matmul(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """x [M, K] times w [K, N] as the sum of at most `splits` products; [M, N] in x's dtype."""
+    x = _aligned(x)
     w = _aligned(w)
     triton.set_allocator(_scratch)
     acc_parts = torch.empty((16, 4, 256, 512), dtype=torch.float32, device=x.device)

@@ -53,8 +53,6 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         acc = tl.zeros([64, 64], tl.float32)
         # varlen_attention.py:56: last = min(end, tq.end) if causal else end
         last = tl.minimum(end, tl.minimum(tq_start + 64, tq_end))
-        # varlen_attention.py:57: for tk in hl.tile(begin, last, max_extent=longest):
-        tk_begin = tl.maximum(begin, 0)
         # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_type=jn...
         q_tile = tl.reshape(q_boxes.load([tq_start, h, 0]), [64, 64])
         # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
@@ -68,11 +66,11 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         )
         # varlen_attention.py:57: for tk in hl.tile(begin, last, max_extent=longest):
         tk_whole = (
-            tk_begin + (tl.maximum(tl.minimum(last, tq_start + 1), tk_begin) - tk_begin) // 64 * 64
+            tq_begin + (tl.maximum(tl.minimum(last, tq_start + 1), tq_begin) - tq_begin) // 64 * 64
         )
         # tk is ordered: carries total, acc, m
         # whole tiles, of which no lane is masked
-        for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):
+        for tk_start in tl.range(tq_begin, tk_whole, 64, num_stages=3):
             # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
             keys = tl.reshape(k_boxes.load([tk_start, h // 2, 0]), [64, 64])
             values = tl.reshape(v_boxes.load([tk_start, h // 2, 0]), [64, 64])

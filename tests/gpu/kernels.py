@@ -394,3 +394,33 @@ def normed_rows(x, residual, gain, w, offsets):
             for n in hl.tile(w.shape[2]):
                 y[t, n] = hl.dot(left, w[g, :, n]).to(y.dtype)
     return y, total
+
+
+@tile.kernel
+def linear_attention(q, k, v, offsets):
+    """Rows after rows, with a state in between: what each tile stores no other one touches."""
+    T, H, D = q.shape
+    out = hl.zeros([T, H, D], dtype=q.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for h in hl.grid(H):
+            state = hl.zeros([D, D], dtype=hl.float32)
+            for t in hl.tile(offsets[g], offsets[g + 1]):
+                seen = t.index[:, None] >= t.index[None, :]
+                s = hl.where(seen, hl.dot(q[t, h, :], k[t, h, :].T), 0.0)
+                o = hl.dot(s.to(v.dtype), v[t, h, :]) + hl.dot(q[t, h, :], state.to(q.dtype))
+                out[t, h, :] = o.to(out.dtype)
+                state = state + hl.dot(k[t, h, :].T, v[t, h, :])
+    return out
+
+
+@tile.kernel
+def low_rank_cross(x0, x, v, u, b):
+    """A product of few columns, and in tiles of others what becomes of it beside two arrays."""
+    T, D = x.shape
+    y = hl.empty([T, D], dtype=x.dtype)
+    for t in hl.tile(T):
+        low = hl.dot(x[t, :], v[:, :]).to(x.dtype)
+        for n in hl.tile(D):
+            up = hl.dot(low, u[:, n]) + b[n].to(hl.float32)[None, :]
+            y[t, n] = (x0[t, n].to(hl.float32) * up + x[t, n].to(hl.float32)).to(y.dtype)
+    return y

@@ -184,9 +184,9 @@ def paged_groups(rng):
     return stepped(grouped(rng), rng)
 
 
-def of_two(expr, number, exact=integers.is_multiple):
+def of_two(expr, number, leaf=lambda _: False, exact=integers.is_multiple):
     """Takes what is a multiple of half a number for one of it."""
-    return exact(expr, max(number // 2, 1))
+    return exact(expr, max(number // 2, 1), leaf)
 
 
 def first_of_each(mask):

@@ -226,6 +226,16 @@ SMALL = {
         (floats(45, 24), floats(24, 40), floats(40)),
         {"blocks": {"t": 16, "n": 16, "k": 16}},
     ),
+    "linear attention": (
+        kernels.linear_attention,
+        (*(floats(45, 2, 24) for _ in range(3)), np.int32([0, 1, 33, 33, 44])),
+        {"blocks": {"t": 16}},
+    ),
+    "low rank cross": (
+        kernels.low_rank_cross,
+        (floats(45, 40), floats(45, 40), floats(40, 8), floats(8, 40), floats(40)),
+        {"blocks": {"t": 16, "n": 16}},
+    ),
     "looked up scores": (
         kernels.looked_up_scores,
         (*(floats(45, 24) for _ in range(3)), floats(12), np.int32([0, 1, 33, 33, 44])),

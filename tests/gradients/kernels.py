@@ -78,3 +78,25 @@ def case(seed: int = 0) -> Case:
     rng = np.random.default_rng(seed)
     x, w, dy = rng.standard_normal((3, ROWS, COLUMNS), np.float32)
     return Case(x, w, dy, rng.standard_normal(ROWS).astype(np.float32))
+
+
+CONFIG = tile.Config({"t": 16})
+
+
+def twice(x):
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        y[t] = x[t] * 2.0
+    return y
+
+
+def configs_of(monkeypatch):
+    """The config that each kernel is planned with from now on, by its name."""
+    used, kept = {}, tile.Kernel._kept
+
+    def recorded(self, parsed, config, target):
+        used[parsed.ir.name] = config
+        return kept(self, parsed, config, target)
+
+    monkeypatch.setattr(tile.Kernel, "_kept", recorded)
+    return used

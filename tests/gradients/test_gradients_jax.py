@@ -12,7 +12,17 @@ from jax.experimental import checkify
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.gradients.kernels import COLUMNS, OFFSETS, ROWS, case, product, registered
+from tests.gradients.kernels import (
+    COLUMNS,
+    CONFIG,
+    OFFSETS,
+    ROWS,
+    case,
+    configs_of,
+    product,
+    registered,
+    twice,
+)
 from tilelang.codegen.pallas.plan import search as pallas_search
 from tilelang.schedule.refusal import Refusal, Rule
 
@@ -245,6 +255,46 @@ def test_what_is_derived_and_has_no_plan_is_said_to_be(monkeypatch, part, output
     assert caught.value.hint == (
         "write the backward yourself, and register it with @scaled_sum.vjp; or use smaller blocks"
     )
+
+
+@tile.kernel
+def decayed(x, decay, offsets):
+    """Linear attention of groups, in which queries, keys and values are one."""
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        state = hl.zeros([x.shape[1], x.shape[1]], dtype=hl.float32)
+        for t in hl.grid(offsets[g], offsets[g + 1]):
+            state = state * decay[t] + x[t, :][:, None] * x[t, :][None, :]
+            y[t, :] = (x[t, :][:, None] * state).sum(0)
+    return y
+
+
+def test_what_was_derived_is_refused_by_the_name_of_its_author():
+    """Nobody knows decayed_d_state, and nothing could be registered for it."""
+
+    def loss(x, decay):
+        return (decayed(x, decay, np.array([0, 2, 5])) ** 2).sum()
+
+    x, decay = jnp.ones((5, 8)), jnp.full(5, 0.5)
+    with pytest.raises(tile.CallError) as caught:
+        jax.grad(lambda x: sum((g**2).sum() for g in jax.grad(loss, (0, 1))(x, decay)))(x)
+    error = caught.value
+    assert error.what.startswith(
+        "the gradient of kernel decayed has no backward: "
+        "the gradient of the gradient of kernel decayed cannot be derived: "
+    )
+    assert error.loc is not None and error.loc.text.strip().startswith("state = state * decay")
+    assert error.hint.startswith(
+        "write the backward yourself, of kernels that have gradients, and register it with "
+        "@decayed.vjp; or "
+    )
+
+
+def test_a_forward_that_saves_nothing_is_the_kernel_with_its_config(monkeypatch):
+    used = configs_of(monkeypatch)
+    made = jax.grad(lambda x: tile.kernel(twice, config=CONFIG)(x).sum())(jnp.ones(40))
+    assert (made == 2).all()
+    assert used.pop("twice") == CONFIG and set(used.values()) == {None}
 
 
 @tile.kernel

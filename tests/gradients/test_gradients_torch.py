@@ -8,7 +8,17 @@ import torch
 from torch.autograd import forward_ad
 
 import tilelang as tile
-from tests.gradients.kernels import COLUMNS, OFFSETS, ROWS, case, product, registered
+from tests.gradients.kernels import (
+    COLUMNS,
+    CONFIG,
+    OFFSETS,
+    ROWS,
+    case,
+    configs_of,
+    product,
+    registered,
+    twice,
+)
 from tilelang.errors import GradientError
 from tilelang.runtime import parsed
 
@@ -87,6 +97,13 @@ def func_vmap(kernel):
     return [g[1] for g in torch.func.vmap(f, (0, None))(torch.stack([2 * X, X]), W)]
 
 
+def cotangents_at_once(kernel):
+    x, w = leaves()
+    several = [torch.stack([2 * c, c]) for c in (DY, DTOTAL)]
+    found = torch.autograd.grad(kernel(x, w, STARTS), (x, w), several, is_grads_batched=True)
+    return [each[1] for each in found]
+
+
 HOW = {
     "backward": backward,
     "backward twice": lambda k: backward(k, times=2),
@@ -99,12 +116,12 @@ HOW = {
     "func.grad": lambda k: torch.func.grad(lambda x, w: loss(k, x, w), (0, 1))(X, W),
     "func.vjp": lambda k: torch.func.vjp(lambda x, w: loss(k, x, w), X, W)[1](torch.tensor(1.0)),
     "vmap of func.grad": func_vmap,
+    "cotangents at once": cotangents_at_once,
     "func.grad of vmap": func_grad_of_vmap,
 }
 
 
 @pytest.mark.parametrize("how", HOW)
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_right(made, how):
     for found, wanted in zip(HOW[how](made.kernel), CASE.gradients(), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
@@ -198,6 +215,13 @@ def test_a_forward_that_saves_what_is_no_argument():
     assert torch.equal(saved["rest"][2], 2 * total)
 
 
+def test_a_forward_that_saves_nothing_is_the_kernel_with_its_config(monkeypatch):
+    used, x = configs_of(monkeypatch), torch.ones(40, requires_grad=True)
+    tile.kernel(twice, config=CONFIG)(x).sum().backward()
+    assert (x.grad == 2).all()
+    assert used.pop("twice") == CONFIG and set(used.values()) == {None}
+
+
 def test_gradients_of_gradients():
     """Arguments and results alone are differentiated again; other saved tensors are refused."""
     made, inner = registered(), registered()
@@ -217,30 +241,46 @@ def test_gradients_of_gradients():
     inside[OFFSETS[0] : OFFSETS[-1]] = 2.0
     np.testing.assert_allclose(twice, inside * CASE.dy * CASE.x, rtol=1e-5, atol=1e-5)
 
-    extra = tile.kernel(product)
-    extra.def_vjp(
-        forward=lambda x, w, o, s: (inner.kernel(x, w, o), w * 2),
-        backward=lambda twice_w, dy, dtotal: {"x": dy * twice_w, "w": None},
-    )
+    extra = saving()
     (dx,) = torch.autograd.grad((extra(x, w, STARTS)[0] * DY).sum(), x, create_graph=True)
     np.testing.assert_allclose(dx.detach(), CASE.dy * CASE.w * 2, rtol=1e-5)
     with pytest.raises(tile.CallError) as caught:
         torch.autograd.grad(dx.sum(), w)
-    assert str(caught.value) == (
+    error = caught.value
+    assert error.what == (
         "kernel product is differentiated twice, and its backward uses what its forward saved "
-        "besides arguments and results\n"
-        "  hint: save only arguments and results; or use JAX, where forward is differentiated too"
+        "besides arguments and results"
+    )
+    assert error.loc is not None and error.loc.text.startswith("def product(")
+    assert error.hint == (
+        "write a backward of arguments and results alone, and register it with @product.vjp; "
+        "or use JAX, where forward is differentiated too"
     )
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_vmap_of_gradients_for_which_forward_saves():
-    """What refuses second gradients had no rule for a batch: torch said so in its own words."""
+def saving():
+    """Its forward saves what is no argument and no result."""
     inner, extra = registered(), tile.kernel(product)
     extra.def_vjp(
         forward=lambda x, w, o, s: (inner.kernel(x, w, o), w * 2),
         backward=lambda twice_w, dy, dtotal: {"x": dy * twice_w, "w": None},
     )
+    return extra
+
+
+def test_a_checkpoint_of_a_kernel_alone():
+    """Its forward runs again while its backward asks for what was saved, and saves the same."""
+    extra, (x, w) = saving(), leaves()
+    y = torch.utils.checkpoint.checkpoint(
+        lambda x, w: extra(x, w, STARTS)[0], x, w, use_reentrant=False
+    )
+    (y * DY).sum().backward()
+    np.testing.assert_allclose(x.grad, CASE.dy * CASE.w * 2, rtol=1e-5)
+
+
+def test_vmap_of_gradients_for_which_forward_saves():
+    """What refuses second gradients had no rule for a batch: torch said so in its own words."""
+    extra = saving()
     found = torch.func.vmap(torch.func.grad(lambda x, w: (extra(x, w, STARTS)[0] * DY).sum()))(
         torch.stack([X, 2 * X]), torch.stack([W, 3 * W])
     )
@@ -270,7 +310,7 @@ def test_forward_mode_is_refused(made):
 
 
 def test_what_has_neither(monkeypatch):
-    def refuse(ir, facts, wanted):
+    def refuse(ir, facts, wanted, author):
         raise GradientError("it cannot be", ir.body[0].loc, "write it yourself: @product.vjp")
 
     monkeypatch.setattr(parsed, "derive", refuse)

@@ -224,6 +224,39 @@ def test_sizes_that_follow_no_rule_are_fixed(by):
     assert rule.at((20, 24)) == ((-(-20 // by) * by, 24),)
 
 
+def test_sizes_that_are_unrolled_are_fixed_before_larger_ones_are_tried():
+    """A thousand turns of a loop that is unrolled are a kernel that is never done."""
+    a, b, asked = Symbol("a", 20), Symbol("b", 3), []
+    rule = rule_for((a, b), lambda s: (asked.append(s) or (s[0], 8),), lambda s: 5 * s[1])
+    assert rule.symbols == ((0,),)
+    assert b.fixed and not a.fixed
+    assert {b for _, b in asked} == {3, 4}
+
+
+@tile.kernel
+def chosen(x, ids):
+    """The sum of some rows of x for each row: as many as ids has columns."""
+    y = hl.zeros([ids.shape[0], x.shape[1]], dtype=x.dtype)
+    for t in hl.tile(ids.shape[0]):
+        acc = hl.zeros([t, x.shape[1]], dtype=hl.float32)
+        for k in hl.static_range(ids.shape[1]):
+            acc = acc + x[ids[t, k], :]
+        y[t, :] = acc
+    return y
+
+
+def test_a_dynamic_size_that_is_unrolled():
+    torch._dynamo.reset()
+    run = torch.compile(lambda *a: chosen(*a), backend="aot_eager", fullgraph=True, dynamic=True)
+    for rows, columns in ((6, 3), (9, 3), (9, 2)):
+        x = torch.randn(rows, 8, requires_grad=True)
+        ids = torch.arange(rows * columns, dtype=torch.int32).reshape(rows, columns) % rows
+        y = run(x, ids)
+        torch.testing.assert_close(y, x[ids.long()].sum(1))
+        (dx,) = torch.autograd.grad(y.sum(), x)
+        torch.testing.assert_close(dx, torch.full_like(x, columns))
+
+
 def test_a_program_for_results_of_other_shapes_is_refused(monkeypatch):
     """A rule that two guesses confirm may be wrong: the operation itself looks."""
     torch._dynamo.reset()

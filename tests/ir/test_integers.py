@@ -145,6 +145,35 @@ def test_folded_sums_and_differences_mean_what_they_did() -> None:
     assert [wrong for a in terms for b in terms for wrong in folds_wrongly(a, b)] == []
 
 
+def test_shorter_sums_mean_what_they_did() -> None:
+    """Those of sums and differences of all terms, and of those again."""
+    sums = [apply(op, a, b) for op in ("add", "sub") for a in TERMS for b in TERMS]
+    for expr in (apply(op, a, b) for op in ("add", "sub") for a in sums for b in TERMS):
+        found = integers.shorter(expr)
+        assert [v for _, v in values(found)] == [v for _, v in values(expr)], str(expr)
+
+
+def test_what_cancels_is_not_printed() -> None:
+    sixteen = apply("sub", apply("add", G, const(16)), G)
+    assert integers.shorter(sixteen) == const(16)
+    assert integers.shorter(apply("add", apply("sub", G, const(20)), const(1))) == apply(
+        "sub", G, const(19)
+    )
+    rest = apply("sub", apply("add", H, const(4)), apply("add", G, const(9)))
+    assert integers.shorter(rest) == apply("sub", apply("sub", H, G), const(5))
+    assert integers.shorter(apply("sub", const(5), G)) == apply("sub", const(5), G)
+    assert integers.shorter(apply("sub", apply("sub", const(5), G), const(5))) == apply(
+        "sub", const(0), G
+    )
+
+
+def test_a_planted_bug_of_shorter_sums_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = integers.linear
+    monkeypatch.setattr(integers, "linear", lambda expr, leaf: (whole(expr, leaf)[0], 0))
+    with pytest.raises(AssertionError):
+        test_shorter_sums_mean_what_they_did()
+
+
 def test_no_negation_is_negated() -> None:
     minus = integers.sub(const(0), G)
     assert integers.sub(const(0), minus) == G

@@ -109,3 +109,31 @@ def test_numbers_of_every_kind_mean_the_same():
     assert "jnp.exp2(" in online.source(X) and "jnp.exp(" not in online.source(X)
     for one, other in zip(made, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=3e-6)
+
+
+@tile.kernel
+def with_a_sink(x, sink, scale: hl.constexpr = None):
+    """exp(x / 8) by a running maximum that begins with a number from memory."""
+    y = hl.zeros_like(x)
+    for tm in hl.tile(x.shape[0]):
+        begin = sink[()] if scale is None else sink[()] * scale
+        m = hl.maximum(hl.full([tm], begin, dtype=hl.float32), x[tm, :].amax(1) * 0.125)
+        y[tm, :] = hl.exp(x[tm, :] * 0.125 - m[:, None])
+    return y
+
+
+def test_numbers_from_memory():
+    """A product with one takes log2(e); one that is read as it is would need a product."""
+    sink = tile.spec((), "float32")
+    stays(parsed(with_a_sink, (X, sink))[0], powers_of_two)
+    text = str(powers_of_two(parsed(with_a_sink, (X, sink, 0.25))[0]))
+    assert "exp2(" in text and f"* {0.25 * math.log2(math.e)}" in text
+
+
+def test_the_numbers_of_a_sink():
+    x = np.random.default_rng(0).standard_normal((40, 16)).astype(np.float32)
+    sink = np.array(0.1, np.float32)
+    wanted = np.exp(x / 8 - np.maximum(x.max(1) / 8, sink)[:, None])
+    np.testing.assert_allclose(with_a_sink(x, sink), wanted, rtol=1e-6)
+    wanted = np.exp(x / 8 - np.maximum(x.max(1) / 8, sink / 4)[:, None])
+    np.testing.assert_allclose(with_a_sink(x, sink, 0.25), wanted, rtol=1e-6)

@@ -20,18 +20,24 @@ from tilelang.runtime import (
     jax_programs,
     program,
     sharding,
-    torch_batching,
+    torch_ops,
 )
 from tilelang.runtime.lowering import proved
 from tilelang.transforms import batch, local, multiples, partition, positions, stages
 
 _prepare, _rows = jax_programs.prepare, buckets.ragged_rows
-_sharded = sharding._sharded
+_on_device = execution._on_device
+_sharded, _in_one = sharding._sharded, torch_ops._in_one
 _grown, _each, _operands_of = batch._grown, program.one_by_one, execution.operands_of
 
 
 def _fresh_kernel(test):
     return lambda: test(tile.kernel(test_batching.scaled))
+
+
+def _with_config(*case):
+    with pytest.MonkeyPatch.context() as patch:
+        test_sharding.test_a_config_is_of_the_loops_of_the_author(patch, *case)
 
 
 def _inputs_only(ir, names):
@@ -147,11 +153,13 @@ MUTATIONS = (
         _one_by_one,
     ),
     Mutation(
-        "torch's results are shared", torch_batching, "_map", lambda change, results: None,
+        "torch's results are those of the first", torch_ops, "_in_one",
+        lambda *given: (lambda found: found[:1].expand_as(found))(_in_one(*given)),
         _fresh_kernel(test_batching.test_torch_vmap),
     ),
     Mutation(
-        "torch loses what is stored", torch_batching, "_refuse_stores", lambda ir: None,
+        "torch loses what is stored", torch_ops, "_in_one",
+        lambda callee, form, *rest: _in_one(callee, replace(form, stored=frozenset()), *rest),
         test_batching.test_torch_does_not_batch_stores,
     ),
     Mutation(
@@ -244,6 +252,11 @@ MUTATIONS = (
         lambda specs, split: dict(specs), test_sharding.test_stages_agree_on_what_is_sharded,
     ),
     Mutation(
+        "a config goes for stages, too", execution, "_on_device",
+        lambda chosen, split: _on_device(chosen, replace(split, ir=split.stages[0].ir)),
+        lambda: _with_config(test_sharding.lengths, test_sharding.STAGED),
+    ),
+    Mutation(
         "sums that need others are made with them", stages._Cut, "_after", lambda self, name: 0,
         test_stages.test_a_sum_that_needs_another_comes_after_it,
     ),
@@ -254,6 +267,12 @@ MUTATIONS = (
     Mutation(
         "what is computed of the largest is put together", partition, "Var", Apply,
         test_stages.test_a_number_times_the_largest_is_not_the_largest,
+    ),
+    Mutation(
+        "what is turned is another value", multiples, "turned_back", lambda expr: expr,
+        lambda: test_partition.test_what_is_stored_through_a_view_is_put_together(
+            test_partition.turned_means, "sum"
+        ),
     ),
     Mutation(
         "gradients of what shards share are a shard's", jax_gradient, "varying_alike", list,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.checkpoint import checkpoint
 
 import tilelang as tile
 from tests.gradients.kernels import OFFSETS, case, product, registered
@@ -153,6 +155,19 @@ def shapes_of_other_sizes() -> bool:
     return rule_for((rows,), lambda s: ((-(-s[0] // 64) * 64,),)).symbols == ()
 
 
+def unrolled_sizes_are_fixed() -> bool:
+    class Symbol:
+        expr, hint = "columns", 3
+        node: Any
+
+        def __int__(self) -> int:
+            return 3
+
+    columns: Any = Symbol()
+    columns.node = columns
+    return rule_for((columns,), lambda s: ((8,),), lambda s: s[0]).symbols == ()
+
+
 def offsets_are_no_constants() -> bool:
     kernel = registered().kernel
     traced = make_fx(lambda x, o: kernel(x, W, o)[0])(X, STARTS)
@@ -169,17 +184,47 @@ def _everything(name: str, made: Any, ir: Any, wanted: Any) -> Any:
     return gradients_chosen(name, made, ir, frozenset(made)) if made else {}
 
 
-def _in_any_order(ctx: Any) -> Any:
-    leaves, tree = ctx.call.saved[0]
-    tensors = iter(ctx.saved_tensors[::-1])
-    found = [next(tensors) if isinstance(x, torch_gradient._SavedPlace) else x for x in leaves]
+def checkpoints_run_forward() -> bool:
+    """What runs forward again while backward runs is no backward."""
+    kernel, x = _saving(), X.clone().requires_grad_()
+    y = checkpoint(lambda x: kernel(x, W, STARTS)[0], x, use_reentrant=False)
+    y.sum().backward()
+    return torch.equal(x.grad, torch.full_like(X, 3.0))
+
+
+def cotangents_at_once() -> bool:
+    kernel, x = registered().kernel, X.clone().requires_grad_()
+    y, dy = kernel(x, W, STARTS)[0], torch.from_numpy(CASE.dy)
+    twice = torch.autograd.grad(y, x, torch.stack([dy, 2 * dy]), is_grads_batched=True)[0]
+    return torch.equal(twice[1], 2 * twice[0])
+
+
+def _saving() -> tile.Kernel:
+    """A kernel whose forward saves what is neither an argument nor a result."""
+    return _with(
+        lambda three, dy, dtotal: {"x": dy * three, "w": None},
+        lambda x, w, o, s: (tile.kernel(product)(x, w, o, s), torch.full_like(x, 3.0)),
+    )
+
+
+def _in_any_order(call: Any, places: Any, tensors: Any) -> Any:
+    leaves, tree = call.saved[0]
+    back = iter(tensors[::-1])
+    found = [next(back) if isinstance(x, torch_gradient._SavedPlace) else x for x in leaves]
     return torch.utils._pytree.tree_unflatten(found, tree)
+
+
+def _all_inside(ctx: Any, *cotangents: Any) -> Any:
+    with torch_gradient._inside_backward():
+        return backward_of_call(ctx, *cotangents)
 
 
 def _as_it_is(cotangent: Any, shape: Any, dtype: Any, device: Any) -> Any:
     return cotangent
 
 
+backward_of_call = torch_gradient._Gradient.backward
+step_of_a_size = torch_shapes._step
 gradients_chosen: Callable[..., Any] = gradients._chosen
 
 BROKEN = (
@@ -199,14 +244,20 @@ BROKEN = (
            lambda name, operand, made, wanted: made, dtypes_of_gradients),
     Broken("saved tensors come back in another order", torch_gradient, "_saved", _in_any_order,
            saved_in_order),
+    Broken("several cotangents at once are one", torch_gradient, "_as_operations",
+           lambda cotangents: nullcontext(), cotangents_at_once),
+    Broken("a checkpoint runs forward as a part of backward", torch_gradient._Gradient, "backward",
+           _all_inside, checkpoints_run_forward),
     Broken("second gradients are a part of the whole", torch_gradient, "_only_once",
-           lambda kernel, found, sources: list(found), second_gradients_are_whole),
+           lambda call, found, sources: list(found), second_gradients_are_whole),
     Broken("forward mode meets JAX's own words", jax_gradient, "_is_float", lambda array: False,
            forward_mode_is_refused),
     Broken("operations have no gradient", torch_ops, "wants_gradient", lambda tensors: False,
            gradients_of_operations),
     Broken("one guess of a shape is enough", torch_shapes, "_tested",
            lambda rule, shapes_of: True, shapes_of_other_sizes),
+    Broken("what is unrolled may be any number", torch_shapes, "_step",
+           lambda *given: step_of_a_size(*given[:-1], lambda sizes: 0), unrolled_sizes_are_fixed),
     Broken("calls in a trace are computed at once", torch_ops, "unusual", lambda tensors: False,
            offsets_are_no_constants),
 )  # fmt: skip

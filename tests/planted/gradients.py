@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from tests.gradients import test_gradients_jax
 from tests.passes import test_separate_parts
 from tests.planted.passes import Mutation
 from tests.subjects import SUBJECTS
@@ -188,6 +189,11 @@ MUTATIONS = (
         test_residuals.test_rows_of_every_chunk_are_saved,
     ),
     _bug(
+        "results have a place for all that is saved beside them", saved, "_leaves_out",
+        lambda mask: False,
+        test_residuals.test_what_a_mask_leaves_out_of_the_results_is_not_lost,
+    ),
+    _bug(
         "what an if leaves out is multiplied by 0", reverse, "masked",
         lambda launched: launched, test_gradients.test_what_an_if_leaves_out_has_no_share,
     ),
@@ -237,8 +243,13 @@ MUTATIONS = (
     ),
     _bug(
         "gradients pass through what is detached", parsed, "derive",
-        lambda ir, facts, wanted: derive(drop_detached(ir), facts, wanted),
+        lambda ir, facts, *rest: derive(drop_detached(ir), facts, *rest),
         test_gradients.test_what_is_detached_has_no_gradient,
+    ),
+    _bug(
+        "what was derived is refused by a name that nobody wrote", parsed, "derive",
+        lambda ir, facts, wanted, author: derive(ir, facts, wanted),
+        test_gradients_jax.test_what_was_derived_is_refused_by_the_name_of_its_author,
     ),
     _bug(
         "what moves in no known way stays", gauge, "_of_parts",

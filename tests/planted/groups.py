@@ -13,6 +13,8 @@ _BACK_TO = partial(bug, "padded_to_jagged", "groups")
 _NORM = partial(bug, "jagged_layer_norm", "groups")
 _PAGES = partial(bug, "paged_attention", "groups")
 _TEST = "jax.lax.cond(jnp.isnan(jnp.sum(sums * 0.0)), apart, lambda: sums)"
+_BEGIN = "each(jnp.where(live, begin, most), most)"
+_END = "each(jnp.where(live, end, 0), 0)"
 _BACK = " + jnp.where(up, jnp.inf, 0.0) - jnp.where(down, jnp.inf, 0.0)"
 
 GROUPS: tuple[Bug, ...] = (
@@ -23,10 +25,9 @@ GROUPS: tuple[Bug, ...] = (
     _SUM("NaN of a neighbour: 0 * NaN", _TEST, "sums"),
     _SUM("two parts of float32 and not three", "product(values - high - middle) + ", ""),
     _SUM("one part of float32", "product(values - high - middle) + product(middle) + ", ""),
-    _SUM("a block begins with its last group", "begin.reshape(-1, size).min(axis=1)",
-         "begin.reshape(-1, size).max(axis=1)"),
-    _SUM("a block ends with its first group", "end.reshape(-1, size).max(axis=1)",
-         "end.reshape(-1, size)[:, 0]"),
+    _SUM("a block begins with its last group", f"{_BEGIN}.min(axis=1)",
+         "each(begin, 0).max(axis=1)"),
+    _SUM("a block ends with its first group", f"{_END}.max(axis=1)", "end[::size]"),
     _SUM("sums go on into the next block",
          "= jnp.broadcast_to(jnp.zeros((1, 128), jnp.float32), (2, 128))", "= acc_ref[...]"),
     _MEAN("an empty group is divided by 0", "jnp.maximum(end - begin, 1)", "end - begin"),
@@ -42,7 +43,7 @@ GROUPS: tuple[Bug, ...] = (
     _TO("a box of no rows has no step",
         "jnp.where(t_end > t_begin, jax.lax.div(t_end + 15, 16), t_first), t_first + 1",
         "jnp.where(t_end > t_begin, jax.lax.div(t_end + 15, 16), t_first), t_first"),
-    _TO("a block has no end", "end.reshape(-1, size).max(axis=1)", "end.reshape(-1, size)[:, 0]"),
+    _TO("a block has no end", f"{_END}.max(axis=1)", "end[::size]"),
     _BACK_TO("rows behind a box", ", begin + 45)", ", begin + 48)"),
     _BACK_TO("rows of a box behind its group", "offsets_end[jnp.minimum(b * 2 + lane, 4)]",
              "begin + 45"),
@@ -86,8 +87,8 @@ NOT_FINITE: tuple[Bug, ...] = (
 )  # fmt: skip
 # Those that only offsets which are none tell, where nothing is checked.
 WILD: tuple[Bug, ...] = (
-    _SUM("a block begins where its first group does", "begin.reshape(-1, size).min(axis=1)",
-         "begin.reshape(-1, size)[:, 0]"),
-    _SUM("a block ends where its last group does", "end.reshape(-1, size).max(axis=1)",
-         "end.reshape(-1, size)[:, -1]"),
+    _SUM("a block begins where its first group does", f"{_BEGIN}.min(axis=1)",
+         "begin[::size]", ("each(begin, most).min(axis=1)", "begin[::size]")),
+    _SUM("a block ends where its last group does", f"{_END}.max(axis=1)",
+         "jnp.pad(jnp.where(live, end, 0), (0, -count % size))[size - 1 :: size]"),
 )  # fmt: skip

@@ -31,10 +31,10 @@ def _first_sign(a, b, by=1):
     return _plus(a, b)
 
 
-def _some(expr, of):
+def _some(expr, of, *leaf):
     """A multiple where one of the operands is."""
-    own = [_is_multiple(a, of) for a in getattr(expr, "args", ()) if a.type.dtype == "int32"]
-    return _is_multiple(expr, of) or any(own)
+    own = [_is_multiple(a, of, *leaf) for a in getattr(expr, "args", ()) if a.type.dtype == "int32"]
+    return _is_multiple(expr, of, *leaf) or any(own)
 
 
 _plus, _is_multiple = integers.plus, integers.is_multiple

@@ -17,15 +17,20 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.aot.test_few_rows import arguments, picked
 from tests.codegen.test_bools import SHOWN, WAYS, marked, seen
 from tests.codegen.test_bools import X as HEADS
+from tests.codegen.test_masked_ends import KERNELS, TRIED, block_of, shorter_is_read
+from tests.codegen.test_parts_of_rows import part
 from tests.codegen.test_shorter import X as ROWS_OF_X
 from tests.codegen.test_shorter import asked, given, head
 from tests.runtime import test_dynamo
 from tests.runtime.test_traced import OFFSETS, turned
-from tilelang.codegen.pallas.plan import launch
-from tilelang.codegen.pallas.plan.body import stores
+from tilelang.codegen.pallas.plan import blocks, launch
+from tilelang.codegen.pallas.plan.body import scatters, stores
+from tilelang.codegen.pallas.plan.estimate import rank
 from tilelang.codegen.pallas.plan.steps import moves, revisits
+from tilelang.codegen.pallas.plan.windows.types import Window
 from tilelang.runtime import dynamo, execution, primitive, torch_kernel, torch_ops, traced
 from tilelang.runtime.device import device_of, target_of
 from tilelang.runtime.torch_shapes import known
@@ -114,6 +119,28 @@ def pipelines_that_share_a_block() -> bool:
         return True
 
 
+def whole_registers() -> bool:
+    return all(block_of(tile.kernel(kernel._fn)) == 24 for kernel in KERNELS)
+
+
+def tried_in_whole_registers() -> bool:
+    return block_of(tile.kernel(shorter_is_read._fn), TRIED, "tpu:v5p") == 128
+
+
+def few_rows_are_padded() -> bool:
+    text = tile.kernel(picked._fn).source(*arguments(3, "int8", 5), target="tpu:v6e")
+    return "planes = jnp.pad(planes, ((0, 0), (0, 5), (0, 0)), constant_values=1)" in text
+
+
+def parts_of_rows() -> bool:
+    ids, v = tile.spec((6,), "int32"), tile.spec((6, 1), "float32")
+    try:
+        tile.kernel(part._fn).lower(ids, v, 2, 3, 260, target="tpu:v6e")
+    except tile.PlanError:
+        return True
+    return False
+
+
 def _by_host(kernel: str, target: Any, platform: str, interpret: Any, strict: bool) -> Any:
     return device_of(kernel, target, "cpu", interpret, strict)
 
@@ -157,4 +184,11 @@ BROKEN = (
            lambda number, axis: True, tiles_that_share_a_block),
     Broken("so have those of pipelines", revisits, "follows", lambda number, axis: True,
            pipelines_that_share_a_block),
+    Broken("a block is all of an array, whatever is masked beside it", blocks, "whole",
+           lambda problem, axis, target: problem.extent(axis.name), whole_registers),
+    Broken("so is one that is tried", rank, "whole",
+           lambda problem, axis, target: problem.extent(axis.name), tried_in_whole_registers),
+    Broken("arrays of few rows lie as others do", Window, "long",
+           property(lambda window: window.shape), few_rows_are_padded),
+    Broken("any part of a row is stored", scatters, "_check_part", lambda *_: None, parts_of_rows),
 )  # fmt: skip

@@ -504,6 +504,11 @@ MUTATIONS = (
         lambda: test_pieces.test_other_steps_are_left_alone("columns", 8),
     ),
     Mutation(
+        "the last rows of a tile are in no piece", pieces, "_divides",
+        lambda rows, tile: rows < tile,
+        lambda: test_pieces.test_other_steps_are_left_alone("plain", 5),
+    ),
+    Mutation(
         "short rows are cut by default", pieces, "NUMBERS_LEAST", 1 << 14,
         test_pieces.test_pieces_by_default_where_rows_are_long,
     ),

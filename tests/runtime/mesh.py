@@ -30,7 +30,6 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import tilelang as tile
-import tilelang.language as hl
 from examples.dense.matmul import matmul
 from examples.jagged.grouped_gemm import grouped_gemm
 from examples.jagged.grouped_query_attention import grouped_query_attention
@@ -41,6 +40,7 @@ from examples.jagged.jagged_softmax import jagged_softmax
 from examples.jagged.jagged_sum import jagged_sum
 from examples.jagged.varlen_attention import varlen_attention
 from tests import xla
+from tests.transforms.test_stages import running_sum
 
 try:  # spelled in torch
     from examples.dense.batched_matmul import batched_matmul
@@ -102,19 +102,6 @@ def gradients_of_groups(x, offsets):
     return jax.grad(lambda x: (jagged_softmax(x, offsets) ** 2).sum())(x)
 
 
-@tile.kernel
-def running_sum(x, offsets):
-    """Every row with those before it: no sum of parts."""
-    y = hl.zeros_like(x)
-    for g in hl.grid(offsets.shape[0] - 1):
-        for td in hl.tile(x.shape[1]):
-            before = hl.zeros([td], dtype=hl.float32)
-            for t in hl.tile(offsets[g], offsets[g + 1]):
-                y[t, td] = before + x[t, td]
-                before = before + x[t, td].sum(0)
-    return y
-
-
 # name -> kernel, arguments, mesh, how each is sharded
 CASES = {
     "columns": (grouped_gemm, GEMM, ONE, (P(), P(None, None, "d"), P())),
@@ -144,7 +131,7 @@ CASES = {
     "gradients of rows of groups": (gradients_of_groups, (X, OFFSETS), ONE, (P("d"), P())),
     "a norm of groups": (jagged_layer_norm, (X, X[0], X[1], OFFSETS), ONE, (P("d"), *(P(),) * 3)),
     "features and rows of groups": (jagged_softmax, (X, OFFSETS), TWO, (P("a", "b"), P())),
-    "states": (running_sum, (X, OFFSETS), ONE, (P("d"), P())),
+    "states": (tile.kernel(running_sum), (X, OFFSETS), ONE, (P("d"), P())),
     "gradients of sequences": (gradients_of_sequences, SEQUENCES, ONE, (P("d"), P(), P(), P())),
     "gradients of boxes": (gradients_of_boxes, BOXES, ONE, (P("d"), P(), P())),
     "a sum of rows": (jagged_sum, (X, OFFSETS), ONE, (P("d"), P())),

@@ -107,6 +107,45 @@ def incremented(x):
         x[t] = x[t] + 1.0
 
 
+@tile.kernel
+def shares(x, factor, offsets):
+    """Of the exponentials of each group, whose sum forward saves."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        total = hl.zeros([], dtype=hl.float32)
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
+            total = total + hl.exp(x[t]).sum()
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
+            y[t] = factor[()] * hl.exp(x[t]) / total
+    return y
+
+
+@needs_torch
+@pytest.mark.filterwarnings("error:There is a performance drop")
+def test_torch_vmap_of_gradients_is_one_launch_for_each_part(monkeypatch):
+    """Without a rule for a batch torch calls the operation of a part for each of its elements."""
+    asked, run = [], tile.Kernel._run_part
+
+    def counted(self, config, target, parsed, tensors, checked):
+        asked.append([tuple(t.shape) for t in tensors])
+        return run(self, config, target, parsed, tensors, checked)
+
+    monkeypatch.setattr(tile.Kernel, "_run_part", counted)
+    x, factors, offsets = given(torch.from_numpy)
+
+    def loss(x, factor, offsets):
+        return (shares(x, factor, offsets) ** 2).sum()
+
+    found = torch.func.vmap(torch.func.grad(loss, (0, 1)))(x, factors, offsets)
+    assert all(shapes[0][0] == len(x) for shapes in asked), asked
+    launches = len(asked)
+    for n in range(len(x)):
+        one = torch.func.grad(loss, (0, 1))(x[n], factors[n], offsets[n])
+        for mine, whole in zip(one, found, strict=True):
+            torch.testing.assert_close(whole[n], mine)
+    assert len(asked) == (1 + len(x)) * launches
+
+
 @needs_torch
 def test_torch_does_not_batch_stores():
     x, kernel = torch.zeros(3, 20), tile.kernel(incremented)
@@ -197,7 +236,11 @@ def test_one_element_after_the_other(refusing):
     found = jax.vmap(jax.vmap(refusing, (None, 0, None)), (0, None, 0))(*given(jnp.asarray))
     same(found[1, 1], EXPECTED[1])
     if torch is not None:
-        same(torch.func.vmap(refusing)(*given(torch.from_numpy)))
+        arguments = given(torch.from_numpy)
+        same(torch.func.vmap(refusing)(*arguments))
+        gradient = torch.func.grad(lambda *each: (refusing(*each) ** 2).sum())
+        own = [gradient(*each) for each in zip(*arguments, strict=True)]
+        same(torch.func.vmap(gradient)(*arguments), torch.stack(own).numpy())
 
 
 def test_explain_says_so():

@@ -9,6 +9,7 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 import tilelang as tile
+import tilelang.language as hl
 from examples.dense.flash_attention import flash_attention
 from examples.jagged.grouped_gemm import grouped_gemm
 from examples.jagged.grouped_query_attention import grouped_query_attention
@@ -101,6 +102,14 @@ def test_what_has_no_stages_has_a_name_of_its_own():
     assert x[1] == y[1] and x[0] != y[0]
 
 
+def doubled(x, offsets):
+    y = hl.zeros_like(x)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t] = 2.0 * x[t]
+    return y
+
+
 def test_stages_agree_on_what_is_sharded():
     """The weights are read by both stages, and rows along them by one."""
     rows = np.zeros((8,), np.float32)
@@ -110,6 +119,84 @@ def test_stages_agree_on_what_is_sharded():
     assert found.specs == {
         "x": (("a",),), "w": (("a",),), "offsets": ((),), "all_total": ((),), "y": (("a",),),
     }  # fmt: skip
+
+
+def shares_of_some(x, w, offsets, groups):
+    """How many groups there are is a number on the device, read as an array of one."""
+    y = hl.zeros_like(x)
+    for g in hl.grid(groups[()], max_extent=offsets.shape[0] - 1):
+        total = 0.0
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            total += w[t].sum()
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t] = x[t] * w[t] / total
+    return y
+
+
+def test_stages_read_numbers():
+    """Random gradient 7900516: the array of one is a view, of which nothing was known."""
+    rows = np.zeros((8,), np.float32)
+    ir, facts = parsed(tile.kernel(shares_of_some), (rows, rows, GEMM[2], np.array(2, np.int32)))
+    given = {"x": (("a",),), "w": ((),), "offsets": ((),), "groups": ()}
+    found = settled(ir, facts, given, {}, SIZES)
+    assert [stage.ir.returns for stage in found.stages] == [("all_total",), ("y",)]
+    assert any(t.role == "view" for stage in found.stages for t in stage.ir.tensors)
+
+
+def lengths(x, offsets):
+    """The root of each group's sum of squares: its stages have its loops, too."""
+    y = hl.zeros([offsets.shape[0] - 1], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        total = 0.0
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            total += (x[t] * x[t]).sum()
+        y[g] = total**0.5
+    return y
+
+
+CONFIG = tile.Config({"t": 4})
+STAGED = {("all_total",): None, ("y",): None}
+
+
+@pytest.mark.parametrize(("function", "wanted"), [(lengths, STAGED), (doubled, {("y",): CONFIG})])
+def test_a_config_is_of_the_loops_of_the_author(monkeypatch, function, wanted):
+    """On one device of a mesh, which asks for all that several do."""
+    used, kept = {}, tile.Kernel._kept
+
+    def recorded(self, parsed, config, target):
+        used[parsed.ir.returns] = config
+        return kept(self, parsed, config, target)
+
+    monkeypatch.setattr(tile.Kernel, "_kept", recorded)
+    kernel = tile.kernel(function, config=CONFIG)
+    x, offsets = np.arange(8, dtype=np.float32), GEMM[2]
+    mesh = jax.make_mesh((1,), ("a",), axis_types=(AxisType.Explicit,))
+    rows = jax.device_put(x, jax.NamedSharding(mesh, PartitionSpec("a")))
+    with jax.set_mesh(mesh):
+        found = jax.jit(kernel)(rows, offsets)
+    np.testing.assert_allclose(found, kernel.reference(x, offsets), rtol=1e-6)
+    assert used == wanted
+
+
+def shares_of_columns(x, scale):
+    """Every number by its column's maximum, times a number, which is read by a view."""
+    y = hl.zeros_like(x)
+    for c in hl.tile(x.shape[1]):
+        most = hl.full([c], -1e30, dtype=hl.float32)
+        for t in hl.tile(x.shape[0]):
+            most = hl.maximum(most, x[t, c].amax(0))
+        for t in hl.tile(x.shape[0]):
+            y[t, c] = x[t, c] / most * scale[()]
+    return y
+
+
+def test_stages_have_views():
+    """Which have no sharding of their own: it is that of what they are views of."""
+    ir, facts = parsed(tile.kernel(shares_of_columns), (GEMM[0], np.array(2, np.float32)))
+    assert any(t.role == "view" for t in ir.tensors)
+    found = settled(ir, facts, {"x": (("a",), ()), "scale": ()}, {}, SIZES)
+    assert len(found.stages) == 2
+    assert found.specs["x"] == found.specs["y"] == (("a",), ())
 
 
 def test_the_rule_of_heads_that_share_keys():

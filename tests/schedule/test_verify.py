@@ -14,6 +14,7 @@ from examples.dense.flash_attention import flash_attention
 from examples.jagged.jagged_softmax import jagged_softmax
 from examples.jagged.jagged_sum import jagged_sum
 from examples.jagged.jagged_to_padded import jagged_to_padded
+from examples.jagged.segment_reduction import segment_reduction
 from tests.schedule.written import Writing, planned
 from tests.subjects import SUBJECTS
 from tilelang import ir
@@ -259,6 +260,24 @@ PLANS = {
     "jagged_dense_add": ("table",),
     "jagged_sum": ("table",),
 }
+
+
+def held() -> Plan:
+    config = Config({"tf": 256, "tm": 64}, loop_type="fori_loop", windows="flowing")
+    rows = tile.spec((1024, 256), "bfloat16"), tile.spec((65,), "int32")
+    return segment_reduction.lower(*rows, target="tpu:v6e", config=config).plan
+
+
+def test_results_that_are_held_where_steps_may_run_on_two_cores() -> None:
+    plan = held()
+    (launch,) = plan.launches
+    assert verify(plan) is plan and [w.held for w in launch.outputs] == [True, True]
+    dims = tuple(replace(d, semantics="parallel") for d in launch.dims)
+    assert "all of sums is held where other cores would have their own" in refused(
+        changed(plan, dims=dims)
+    )
+
+
 # Of tiles that are moved, tables that offsets could overfill, and lists that may be empty.
 UNMET = {("AxisPlan", "shift"), ("Column", "capped"), ("Table", "shown")}
 
@@ -297,6 +316,9 @@ def some_plans() -> Iterator[Plan]:
     yield jagged_softmax.lower(*rows, target="tpu:v6e", config=pieces).plan
     turns = Config({"g": 8, "tm": 64}, loop_type="fori_loop", windows="flowing")
     yield jagged_sum.lower(*rows, target="tpu:v6e", config=turns).plan
+    columns = Config({"tf": 128, "tm": 64}, loop_type="fori_loop", windows="flowing")
+    yield jagged_softmax.lower(*rows, target="tpu:v6e", config=columns).plan
+    yield held()
     short = tile.spec((32768, 512), "bfloat16"), tile.spec((2049,), "int32")
     yield jagged_softmax.lower(*short, target="tpu:v6e").plan  # groups side by side
     boxed = Config({"t": 128}, loop_type="outer_pipeline", steps="table")

@@ -74,6 +74,22 @@ def test_the_kernel_of_one_device():
     )
 
 
+@tile.kernel
+def divided_by_memory(x, s):
+    y = hl.zeros([x.shape[1]], dtype=x.dtype)
+    for k in hl.tile(x.shape[1]):
+        acc = hl.zeros([k], dtype=hl.float32)
+        for t in hl.tile(x.shape[0]):
+            acc = acc + x[t, k].sum(0)
+        y[k] = acc / hl.full([k], s[()], dtype=hl.float32)
+    return y
+
+
+def test_a_divisor_from_memory_may_be_0():
+    every = found(parsed(divided_by_memory, ((40, 30), "float32"), ((), "float32")))
+    assert every["t"].kind is None and every["k"].kind == "parallel"
+
+
 # ------------------------------------------------------------ what is in the way
 
 
@@ -462,6 +478,37 @@ def test_heads_that_share_keys_are_split(name):
     heads = found(ir)["h"]
     assert heads.kind == "parallel" and heads.splits(2) and not heads.splits(4)
     test_the_parts_of_every_example(subject)
+
+
+def turned_means(x):
+    """Stored through a view that permutes: what is stored is a multiple of the sum, turned."""
+    y = hl.empty([x.shape[2], x.shape[0]], dtype=hl.bfloat16)
+    v = y.T.unsqueeze(1)
+    for b, t in hl.tile([x.shape[0], x.shape[2]]):
+        total = hl.zeros([b, t], dtype=hl.float32)
+        for s in hl.tile(x.shape[1]):
+            total = total + x[b, s, t].sum(1)
+        v[b, 0, t] = (total / x.shape[1]).to(hl.bfloat16)
+    return y
+
+
+def turned_maxima(x):
+    y = hl.empty([x.shape[2], x.shape[0]], dtype=hl.float32)
+    v = y.T
+    for b, t in hl.tile([x.shape[0], x.shape[2]]):
+        most = hl.full([b, t], float("-inf"), dtype=hl.float32)
+        for s in hl.tile(x.shape[1]):
+            most = hl.maximum(most, x[b, s, t].amax(1))
+        v[b, t] = most
+    return y
+
+
+@pytest.mark.parametrize(("kernel", "kind"), [(turned_means, "sum"), (turned_maxima, "max")])
+def test_what_is_stored_through_a_view_is_put_together(kernel, kind):
+    x = np.random.default_rng(0).standard_normal((4, 6, 5)).astype(np.float32)
+    ir = parsed(kernel, (x.shape, F))
+    assert found(ir)["s"].kind == kind
+    assert list(divided(ir, {"x": x})) == []
 
 
 def rounded_by_a_view(x):

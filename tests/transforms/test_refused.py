@@ -125,7 +125,6 @@ REFUSED = [
     (squared, (X,), "the loop over i changes acc in a way that is no sum", "acc = acc * acc"),
     (scattered, (X, IDS), "y is stored to at rows that may be the same", "y[ids[tm], :] ="),
     (sums_of_tiles, (X,), "what is stored depends on tm.id, and so on the block", "y[tm.id, :] ="),
-    (in_place, (X,), "it changes its argument x", "def in_place(x):"),
     (unscaled, (X,), "the loop over tn changes total in a way that is no sum", "total = total +"),
     (doubled, (X,), "the loop over tn changes total in a way that is no sum", "total = total *"),
     (stored_twice, (X,), "it was not proved that every element of y is stored once", "y[:] ="),
@@ -156,5 +155,15 @@ def test_the_whole_text():
     assert lines[2:] == [
         "    acc = acc * acc + x[i, tn]",
         "    ^^^^^^^^^^^^^^^^^^^^^^^^^^",
-        "  hint: write the backward yourself, and register it with @squared.vjp",
+        "  hint: write the backward yourself, a function of (saved, d_y) that returns "
+        '{"x": ...}, and register it with @squared.vjp',
     ]
+
+
+def test_what_changes_an_argument_has_no_gradient_that_could_be_written():
+    with pytest.raises(GradientError) as caught:
+        in_place.grad_source(X)
+    error = caught.value
+    assert error.what == "in_place stores to its argument x, which has no gradient then"
+    assert error.loc is not None and error.loc.text.strip() == "x[tm, :] = x[tm, :] * 2.0"
+    assert error.hint == "store to a new output, hl.empty_like(x), and return it"

@@ -213,3 +213,36 @@ def test_the_largest_of_numbers_of_memory_is_read():
     _, made = derived(largest, (tile.spec((22, 8), "float32"), tile.spec((4,), "int32")))
     (launch,) = made.launches
     assert "y" in given(launch)
+
+
+@tile.kernel
+def averages_before(x, w, offsets):
+    """Every row's average of its group, stored at the row before: the first one has none."""
+    y = hl.empty([x.shape[0] - 1], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
+            total = hl.zeros([t], dtype=hl.float32)
+            acc = hl.zeros([t], dtype=hl.float32)
+            for s in hl.tile(offsets[g], offsets[g + 1], max_extent=x.shape[0]):
+                p = hl.exp(x[t][:, None] * x[s][None, :])
+                total = total + p.sum(1)
+                acc = acc + (p * w[s][None, :]).sum(1)
+            hl.store(y, [t - 1], acc / total, mask=t.index >= 1)
+    return y
+
+
+def test_what_a_mask_leaves_out_of_the_results_is_not_lost():
+    """Random kernel 7900059: the sums of the first row were saved at -1, and read as 0 / 0."""
+    rng, rows = np.random.default_rng(0), OFFSETS[-1]
+    x, w = rng.standard_normal((2, rows), np.float32)
+    cotangent = rng.standard_normal(rows - 1, np.float32)
+
+    def loss(x, w):
+        ends = np.searchsorted(OFFSETS, np.arange(rows), side="right")
+        p = jnp.where(ends[:, None] == ends[None, :], jnp.exp(x[:, None] * x[None, :]), 0.0)
+        return (((p @ w) / p.sum(1))[1:] * cotangent).sum()
+
+    ir, made = derived(averages_before, (x, w, OFFSETS))
+    found = gradients(made, named(ir, (x, w, OFFSETS)), [cotangent], block=4)
+    for name, wanted in zip("xw", jax.grad(loss, (0, 1))(x, w), strict=True):
+        np.testing.assert_allclose(found[name], wanted, atol=1e-5)

@@ -32,7 +32,8 @@ def axis_fact(
     once = runs_once(axis)
     pairs = () if once else pairings(name, references, known)
     reasons = (carrying(loop.carries, reduction(loop, defined)),) if loop.carries else ()
-    reasons += obstacles(name, pairs, known)
+    met = obstacles(name, pairs, known)
+    reasons += met
     outer = depends(name, known)
     return AxisFact(
         name=name,
@@ -43,6 +44,7 @@ def axis_fact(
         ragged=bool(outer) or not _constant(name, known),
         rises=rises_over(name, references, known),
         nonempty=nonempty(name, known),
+        meets=bool(met),
         independent=not reasons and independent(name, references, known),
         limit=known.limits.get(name),
         rests=() if reasons else resting(pairs),

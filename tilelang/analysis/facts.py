@@ -30,6 +30,7 @@ class AxisFact:
     nonempty   proved to run at least once whenever the enclosing loops run
     limit      of hl.grid: what the plan keeps the index below, whatever was read from memory
     rests      tensors on whose being sorted it rests that the axis is parallel
+    meets      iterations may touch elements that others store: not only what is carried orders them
     independent  parallel, and proved so for iterations with different enclosing indices too: the
                axis may be moved outside of the loops around it
     """
@@ -42,6 +43,7 @@ class AxisFact:
     ragged: bool
     rises: tuple[str, ...]
     nonempty: bool
+    meets: bool = False
     independent: bool = False
     limit: int | None = None
     rests: tuple[str, ...] = ()

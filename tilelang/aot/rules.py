@@ -117,7 +117,8 @@ RULES = (
         r"unsupported shape cast|infer-vector-layout|Unsupported (?:reshape|broadcast)|"
         r"unsupported packed type",
         "a value changes shape in a way that registers cannot follow",
-        "keep values two-dimensional, and cast bool and 16-bit values to 32 bits first",
+        "see arrays in that shape before the loops, as in v = x.reshape(...); keep other values "
+        "two-dimensional, and cast bool and 16-bit values to 32 bits first",
     ),
     KnownMessage(
         r"masked (?:swap|load|store) with non-32-bit",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from .traversal import walk
 from .types import Apply, Const, Expr, GridIndex, TileIndex, TileScalar, Type
@@ -109,17 +110,17 @@ def length(begin: Expr, end: Expr) -> Expr:
     return sub(maximum(end, begin), begin)
 
 
-def is_multiple(expr: Expr, of: int) -> bool:
-    """Whether a number is a multiple of another one, whatever its parts are."""
+def is_multiple(expr: Expr, of: int, leaf: Callable[[Expr], bool] = lambda e: False) -> bool:
+    """Whether a number is a multiple of another one, whatever its parts are; `leaf` knows some."""
     match expr:
         case Const(value):
             return int(value) % of == 0
         case Apply("add" | "sub" | "minimum" | "maximum", (a, b)) | Apply("where", (_, a, b)):
-            return is_multiple(a, of) and is_multiple(b, of)
+            return is_multiple(a, of, leaf) and is_multiple(b, of, leaf)
         case Apply("mul", (a, b)):
-            return is_multiple(a, of) or is_multiple(b, of)
+            return is_multiple(a, of, leaf) or is_multiple(b, of, leaf)
         case _:
-            return of == 1
+            return of == 1 or leaf(expr)
 
 
 def compare(op: str, expr: Expr, number: int) -> Apply:
@@ -182,3 +183,30 @@ def plus(a: Linear | None, b: Linear | None, by: int = 1) -> Linear | None:
         return None
     total = {e: a[0].get(e, 0) + by * b[0].get(e, 0) for e in {**a[0], **b[0]}}
     return {e: times for e, times in total.items() if times}, a[1] + by * b[1]
+
+
+def shorter(expr: Expr) -> Expr:
+    """A sum without what cancels, its numbers together: b + 16 - b is 16, a - 20 + 1 is a - 19.
+
+    Sums of int32 wrap in any order alike.
+    """
+
+    def term(part: Any) -> Linear:
+        return {part: 1}, 0
+
+    terms, rest = linear(expr, term) or ({}, 0)
+    if len(terms) + (rest != 0) >= _terms(expr):
+        return expr
+    total: Expr = const(0)
+    for part, times in terms.items():
+        total = add(total, mul(part, max(times, 0)))
+    total = add(total, const(max(rest, 0)))
+    for part, times in terms.items():
+        total = sub(total, mul(part, max(-times, 0)))
+    return sub(total, const(max(-rest, 0)))
+
+
+def _terms(expr: Expr) -> int:
+    return (
+        sum(map(_terms, expr.args)) if isinstance(expr, Apply) and expr.op in ("add", "sub") else 1
+    )

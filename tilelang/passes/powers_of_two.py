@@ -26,7 +26,7 @@ LOG2_E = math.log2(math.e)
 GREATEST = 3.4028234663852886e38 / LOG2_E  # float32's, before it is scaled
 # Scaled if all operands are; of a choice, the first one is a mask.
 SCALED = {name for name, op in OPS.items() if op.linear} - {"cast"}  # which would round others
-SCALED |= {"maximum", "minimum", "max", "min"}
+SCALED |= {"maximum", "minimum", "max", "min", "full"}
 
 
 def powers_of_two(kernel: ir.KernelIR) -> ir.KernelIR:
@@ -126,7 +126,7 @@ class _Scaling:
                 return replace(expr, value=_times(value))
             case ir.Var(name) if name in self.names:
                 return expr
-            case ir.Apply("full"):
+            case ir.Apply("full", ()):
                 attrs = dict(expr.attrs)
                 attrs["value"] = _times(attrs["value"])
                 return replace(expr, attrs=tuple(attrs.items()))

@@ -21,14 +21,14 @@ class Stages:
 
     planned  target -> the kernel planned for it, or why it is refused
     batched  (names, size) -> those of the kernel with a leading dimension on these parameters
-    replaced a kernel of the same parameters -> its stages
+    replaced (a kernel of the same parameters, whether its loops are the author's) -> its stages
     element  of a batch: the stages of one element, and which parameters have the dimension
     """
 
     ir: KernelIR
     planned: Callable[[Target], Lowered | Refusal]
     batched: Callable[[Collection[str], int], Stages]
-    replaced: Callable[[KernelIR], Stages]
+    replaced: Callable[[KernelIR, bool], Stages]
     element: tuple[Stages, Collection[str]] | None = None
 
 

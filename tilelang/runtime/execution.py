@@ -158,7 +158,7 @@ def _sharded(
 
 def _on_device(chosen: Chosen, split: Splits) -> tuple[Run, ...]:
     """The kernels that one device runs; a config is one for the author's loops."""
-    stages = (chosen.stages.replaced(stage.local) for stage in split.stages)
+    stages = (chosen.stages.replaced(s.local, s.ir is split.ir) for s in split.stages)
     return tuple(partial(call, _code(replace(chosen, stages=own))) for own in stages)
 
 

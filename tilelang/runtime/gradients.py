@@ -193,7 +193,7 @@ def _needed(derivative: Derivative, arrays: set[str]) -> set[int]:
 def refused(kernel: str, error: GradientError, needs: str = "", otherwise: str = "") -> CallError:
     """The error of a differentiation: there is no backward, why not, and what to do."""
     return CallError(
-        f"kernel {kernel} has no backward{needs}: {error.what}",
+        f"{error.of or f'kernel {kernel}'} has no backward{needs}: {error.what}",
         error.loc,
         "; or ".join(h for h in (error.hint, otherwise) if h),
     )

@@ -64,7 +64,9 @@ class Programs:
     ) -> Chosen:
         def resolve(wanted: frozenset[str]) -> Gradient:
             def run(n: int, arrays: Sequence[Any]) -> Sequence[Any]:
-                results = self._part(known.part(wanted, n), goal)(*arrays)
+                part = known.part(wanted, n)
+                own = config if part is known else None  # a config is of the author's loops
+                results = self._part(part, own, goal)(*arrays)
                 return results if isinstance(results, tuple) else (results,)
 
             if statics is None:
@@ -75,10 +77,12 @@ class Programs:
         stages = self.stages(known, config)
         return Chosen(goal, stages, self.compiled, exact, self.interpret, checks, resolve)
 
-    def _part(self, part: Remembered, goal: Target | None) -> Callable[..., Any]:
+    def _part(
+        self, part: Remembered, config: Config | None, goal: Target | None
+    ) -> Callable[..., Any]:
         """A part of a derived gradient as a function of JAX arrays."""
-        key = (part, "part", goal)
+        key = (part, "part", config, goal)
         with self.lock:
             if key not in self.made:
-                self.made[key] = jitted(self._chosen(part, None, goal, False, None))
+                self.made[key] = jitted(self._chosen(part, config, goal, False, None))
             return self.made[key]

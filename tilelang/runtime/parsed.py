@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..analysis.facts import Facts
-from ..errors import GradientError, Loc
-from ..ir import KernelIR, Tensor, every_store
+from ..errors import GradientError
+from ..ir import KernelIR
 from ..reads import Stamped
 from ..transforms import Derivative, derive
 from .lowering import our_fault, proved
@@ -25,6 +25,7 @@ class Remembered:
     derivatives  what was derived of it so far, by the arguments whose gradients are wanted
     parts        the kernels of those, by the same and by which they are
     derived      it is one of those: "backward", or "forward" if it saves what backward reads
+    author       the name of the author's kernel that it was derived of
     """
 
     ir: KernelIR
@@ -34,6 +35,7 @@ class Remembered:
     derivatives: dict[frozenset[str], Derivative] = field(default_factory=dict)
     parts: dict[tuple[frozenset[str], int], Remembered] = field(default_factory=dict)
     derived: str = ""
+    author: str = ""
 
     @functools.cached_property
     def facts(self) -> Facts:
@@ -48,10 +50,15 @@ class Remembered:
     def derivative(self, wanted: frozenset[str]) -> Derivative:
         """The derived gradient; GradientError, at the author's line, where there is none."""
         if wanted not in self.derivatives:
-            refuse_changed_arguments(self.ir)
             with our_fault(self.ir.name, self.ir.loc):
-                self.derivatives[wanted] = derive(self.ir, self.facts, wanted)
+                self.derivatives[wanted] = derive(self.ir, self.facts, wanted, self.author)
         return self.derivatives[wanted]
+
+    def rewritten(
+        self, ir: KernelIR, element: tuple[Remembered, Collection[str]] | None = None
+    ) -> Remembered:
+        """A kernel that was made of it: a batch of this element, or what one device runs."""
+        return Remembered(ir, self.reads, element, derived=self.derived, author=self.author)
 
     def part(self, wanted: frozenset[str], n: int) -> Remembered:
         """One kernel of the derived gradient: FORWARD, or a launch of the backward program."""
@@ -59,27 +66,10 @@ class Remembered:
             derivative = self.derivative(wanted)
             ir = derivative.forward if n == FORWARD else derivative.launches[n].kernel
             derived = "forward" if n == FORWARD else "backward"
-            self.parts[wanted, n] = self if ir is self.ir else Remembered(ir, derived=derived)
+            author = self.author or self.ir.name
+            own = Remembered(ir, derived=derived, author=author)
+            self.parts[wanted, n] = self if ir is self.ir else own
         return self.parts[wanted, n]
-
-
-def refuse_changed_arguments(ir: KernelIR) -> None:
-    """GradientError for a kernel that gives back an argument, changed or as it is."""
-    for tensor in ir.tensors:
-        if tensor.role != "input" or not (tensor.mutated or tensor.name in ir.returns):
-            continue
-        how = "stores to" if tensor.mutated else "returns"
-        raise GradientError(
-            f"{ir.name} {how} its argument {tensor.name}, which has no gradient then",
-            _stored(ir, tensor),
-            f"store to a new output, hl.empty_like({tensor.name}), and return it",
-        )
-
-
-def _stored(ir: KernelIR, tensor: Tensor) -> Loc:
-    return next(
-        (s.loc for s in every_store(ir.body) if ir.root(s.tensor) == tensor.name), tensor.loc
-    )
 
 
 def refuse_registered(ir: KernelIR, registered: bool) -> None:

@@ -19,7 +19,6 @@ import jax
 from jax import numpy as jnp
 from jax.sharding import PartitionSpec
 
-from ..analysis import analyze
 from ..analysis.facts import Facts
 from ..errors import CallError, Loc
 from ..ir import KernelIR
@@ -139,9 +138,9 @@ def split_of(
 
 
 def _asked(
-    ir: KernelIR, facts: Facts, specs: Mapping[str, Spec], sizes: Mapping[str, int]
+    ir: KernelIR, every: Sequence[Factor], specs: Mapping[str, Spec], sizes: Mapping[str, int]
 ) -> Split:
-    every, chosen = factors(ir, facts), dict[Factor, Names]()
+    chosen = dict[Factor, Names]()
     for place, names in _sharded(specs):
         factor = _factor(ir, every, place, names, EXPLICIT)
         if chosen.setdefault(factor, names) != names:
@@ -160,24 +159,25 @@ def _in_stages(
     facts: Facts,
     specs: Mapping[str, Spec],
     sizes: Mapping[str, int],
-    split: Callable[[KernelIR, Facts, Mapping[str, Spec], Mapping[str, int]], Split],
+    split: Callable[[KernelIR, Sequence[Factor], Mapping[str, Spec], Mapping[str, int]], Split],
 ) -> Splits:
     """The split of a kernel, or of its stages where it cannot be split as a whole."""
+    every = factors(ir, facts)
     try:
-        return _together(ir, [split(ir, facts, specs, sizes)])
+        return _together(ir, [split(ir, every, specs, sizes)])
     except CallError as no:
-        unsplit = _unsplit(ir, facts, specs, sizes)
+        unsplit = _unsplit(every, specs, sizes)
         stages = staged(ir, facts, unsplit)
         if not stages:
             raise
         known, made = _alike(specs, unsplit), list[Split]()
         for stage in stages:
-            own = {t.name: known[t.name] for t in stage.tensors if t.name in known}
+            own = {t.name: known[t.name] for t in stage.ir.tensors if t.name in known}
             try:
-                made.append(split(stage, analyze(stage), own, sizes))
+                made.append(split(stage.ir, stage.factors, own, sizes))
             except CallError:
                 raise no from None
-            known |= {t.name: made[-1].spec(t.name) for t in stage.tensors if t.role != "view"}
+            known |= {t.name: made[-1].spec(t.name) for t in stage.ir.tensors}
         if any(s.spec(t.name) != known[t.name] for s in made for t in s.ir.tensors):
             raise no from None  # what one stage has in parts another one has as a whole
         return _together(ir, made)
@@ -189,11 +189,11 @@ def _together(ir: KernelIR, stages: Sequence[Split]) -> Splits:
 
 
 def _unsplit(
-    ir: KernelIR, facts: Facts, specs: Mapping[str, Spec], sizes: Mapping[str, int]
+    every: Sequence[Factor], specs: Mapping[str, Spec], sizes: Mapping[str, int]
 ) -> Mapping[Factor, Names]:
     """What arguments are sharded along, evenly, and the kernel cannot be split over."""
-    asked, every = dict(_sharded(specs)), [f for f in factors(ir, facts) if f.kind is None]
-    found = {f: asked[place] for f in every for place in sorted(f.dims & {*asked})}
+    asked, whole = dict(_sharded(specs)), [f for f in every if f.kind is None]
+    found = {f: asked[place] for f in whole for place in sorted(f.dims & {*asked})}
     return {f: names for f, names in found.items() if f.splits(_parts(sizes, names))}
 
 
@@ -219,21 +219,23 @@ def settled(
     where an argument is sharded along what no kernel of one device could run on.
     """
 
-    def split(ir: KernelIR, facts: Facts, given: Mapping[str, Spec], sizes: Mapping) -> Split:
+    def split(
+        ir: KernelIR, every: Sequence[Factor], given: Mapping[str, Spec], sizes: Mapping
+    ) -> Split:
         own = {t.name: made[t.name] for t in ir.tensors if t.name in made}
-        return _settled(ir, facts, given, own, sizes)
+        return _settled(ir, every, given, own, sizes)
 
     return _in_stages(ir, facts, given, sizes, split)
 
 
 def _settled(
     ir: KernelIR,
-    facts: Facts,
+    every: Sequence[Factor],
     given: Mapping[str, Spec],
     made: Mapping[str, Spec],
     sizes: Mapping[str, int],
 ) -> Split:
-    every, chosen = factors(ir, facts), dict[Factor, Names]()
+    chosen = dict[Factor, Names]()
     asked = [(_factor(ir, every, at, names, AUTO), names) for at, names in _sharded(given)]
     # nothing is added up because a result is sharded
     whole = [f for f in every if f.kind in ("parallel", "rows") and not f.added]
@@ -269,7 +271,9 @@ def _factor(
 ) -> Factor:
     found = next((f for f in every if place in f.dims | f.edges), None)
     if found is None:
+        seen = any(ir.root(t.name) == place[0] != t.name for t in ir.tensors)
         why = "no loop of the kernel runs along it alone"
+        why = f"{place[0]} is reshaped or transposed" if seen else why
         raise _refused(ir, place, names, why, ir.tensor(place[0]).loc, how)
     if found.kind is None:
         instead = _others(every, place[0])

@@ -7,15 +7,16 @@ only tensors that exist anyway (arguments, results) and those that the gradient'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..errors import CallError
+from ..errors import CallError, Loc
 from .gradients import Gradient, misshapen
 
 Find = Callable[[], Gradient]
@@ -33,11 +34,13 @@ class _SavedPlace:
 class Differentiated:
     """One call that is differentiated.
 
-    names  the arguments that are tensors
-    saved  what forward saved, as a tree of places and other values; made when it runs
+    kernel  the author's, by name, which is written at `loc`
+    names   the arguments that are tensors
+    saved   what forward saved, as a tree of places and other values; made when it runs
     """
 
     kernel: str
+    loc: Loc
     names: tuple[str, ...]
     wanted: frozenset[str]
     gradient: Gradient
@@ -61,6 +64,20 @@ def _inside_backward() -> Iterator[None]:
         yield
     finally:
         _inside.reset(token)
+
+
+class _Operations(TorchDispatchMode):
+    """Kernels are operations while it is there: torch does with them what it does with its own."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def _as_operations(cotangents: Sequence[Any]) -> AbstractContextManager[Any]:
+    """Several cotangents at once, of `is_grads_batched`, look like one and have no memory."""
+    functorch: Any = torch._C.__dict__["_functorch"]
+    several = any(c is not None and functorch.is_legacy_batchedtensor(c) for c in cotangents)
+    return _Operations() if several else nullcontext()
 
 
 def when_needed(run: Callable[[Sequence[Any]], Sequence[Any]], find: Find) -> Gradient:
@@ -126,12 +143,15 @@ class _Gradient(torch.autograd.Function):
         if all(c is None for c in given) or not wanted:
             return (None,) * (1 + len(call.names))
         full = [_full(c, *like) for c, like in zip(given, ctx.like, strict=True)]
+        tensors = ctx.saved_tensors  # once, and out here: a checkpoint runs forward again for them
+        saved = _saved(call, ctx.places, tensors)
         once = torch.is_grad_enabled() and any(p.kind == "extra" for p in ctx.places)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not once), _inside_backward():
-            made = call.gradient.backward(_saved(ctx), full, wanted)
+        recorded = torch.set_grad_enabled(torch.is_grad_enabled() and not once)
+        with recorded, _inside_backward(), _as_operations(given):
+            made = call.gradient.backward(saved, full, wanted)
             found = [_checked(ctx, n, made) for n in range(len(call.names))]
         if once:
-            found = _only_once(call.kernel, found, (*ctx.saved_tensors, *full))
+            found = _only_once(call, found, (*tensors, *full))
         return None, *found
 
     @staticmethod
@@ -147,11 +167,11 @@ def no_forward_mode(kernel: str, why: str = "") -> CallError:
     )
 
 
-def _saved(ctx: Any) -> Any:
+def _saved(call: Differentiated, places: Sequence[_SavedPlace], tensors: Sequence[Any]) -> Any:
     """What forward saved, with the tensors in their places."""
-    leaves, tree = ctx.call.saved[0]
-    tensors = dict(zip(ctx.places, ctx.saved_tensors, strict=True))
-    found = [tensors[leaf] if isinstance(leaf, _SavedPlace) else leaf for leaf in leaves]
+    leaves, tree = call.saved[0]
+    there = dict(zip(places, tensors, strict=True))
+    found = [there[leaf] if isinstance(leaf, _SavedPlace) else leaf for leaf in leaves]
     return pytree.tree_unflatten(found, tree)
 
 
@@ -182,7 +202,7 @@ def _checked(ctx: Any, n: int, made: Mapping[str, Any]) -> Any:
 # ---------------------------------------------------------------- gradients of gradients
 
 
-def _only_once(kernel: str, found: Sequence[Any], sources: Sequence[Any]) -> list[Any]:
+def _only_once(call: Differentiated, found: Sequence[Any], sources: Sequence[Any]) -> list[Any]:
     """The gradients, which refuse to be differentiated again.
 
     They depend on the arguments through tensors that forward saved, of which torch knows nothing.
@@ -191,7 +211,7 @@ def _only_once(kernel: str, found: Sequence[Any], sources: Sequence[Any]) -> lis
     anchors = [s for s in sources if s is not None and s.requires_grad]
     if not anchors or not places:
         return list(found)
-    made = _Once.apply(kernel, len(places), *(found[n] for n in places), *anchors)
+    made = _Once.apply(call, len(places), *(found[n] for n in places), *anchors)
     result = list(found)
     for n, gradient in zip(places, made, strict=True):
         result[n] = gradient
@@ -204,17 +224,19 @@ class _Once(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(kernel: str, count: int, *tensors: Any) -> Any:
+    def forward(call: Differentiated, count: int, *tensors: Any) -> Any:
         return tuple(t.clone() for t in tensors[:count])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.kernel = inputs[0]
+        ctx.call = inputs[0]
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         raise CallError(
-            f"kernel {ctx.kernel} is differentiated twice, and its backward uses what its forward "
-            "saved besides arguments and results",
-            hint="save only arguments and results; or use JAX, where forward is differentiated too",
+            f"kernel {ctx.call.kernel} is differentiated twice, and its backward uses what its "
+            "forward saved besides arguments and results",
+            ctx.call.loc,
+            "write a backward of arguments and results alone, and register it with "
+            f"@{ctx.call.kernel}.vjp; or use JAX, where forward is differentiated too",
         )

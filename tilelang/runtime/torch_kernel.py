@@ -7,7 +7,7 @@ derived gradient.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -38,20 +38,16 @@ class Guarded:
 
     plain    computes with plain tensors
     through  for all that is more: gradients, traces, transforms
-    batches  the same for what no gradient is wanted of: one launch for all of a batch
     """
 
     plain: Launch
     through: Launch
-    batches: Launch
     places: tuple[int, ...]
 
     def __call__(self, values: Sequence[Any]) -> Any:
         """Runs the kernel by the one or the other."""
         tensors = [values[place] for place in self.places]
-        if not unusual(tensors):
-            return self.plain(values)
-        return (self.through if torch_ops.wants_gradient(tensors) else self.batches)(values)
+        return (self.through if unusual(tensors) else self.plain)(values)
 
     def flat(self, parameters: Sequence[str], values: Sequence[Any]) -> Flat:
         """A call with plain tensors; one that is more is told by `unless`."""
@@ -69,7 +65,9 @@ class KernelCompiler:
     name      of the kernel; `digest` tells it from others of that name
     parse     arguments -> the kernel for them
     run       values of the arguments, plain tensors -> what the kernel returns
-    launch    (a part of the gradient, plain tensors, whether to look at offsets) -> its results
+    launch    (a part of the gradient, plain tensors, whether to look at offsets) -> its results;
+              or a batch of the kernel or of a part
+    batch     (the kernel or a part, names, size) -> that for a batch of so many elements
     gradient  (the kernel, its static arguments, wanted, how to run parts) -> its gradient
     """
 
@@ -78,6 +76,7 @@ class KernelCompiler:
     parse: Callable[[Given], Remembered]
     run: Callable[[Sequence[Any]], Any]
     launch: Callable[[Remembered, Sequence[Any], bool], Any]
+    batch: Callable[[Remembered, frozenset[str], int], Remembered]
     gradient: Callable[[Remembered, Statics, frozenset[str], Run], Gradient]
     callees: dict[Hashable, Callee] = field(default_factory=dict)
 
@@ -211,8 +210,28 @@ def _callee(
             found = refused(parsed.ir.name, error, f", and {needs} requires grad", otherwise)
             raise found from None
 
-    whole = Callee(name, tensors, parse, run, found, sized)
+    def batched(names: frozenset[str]) -> Callee:
+        return _batch(compiler, whole, names)
+
+    whole = Callee(compiler.name, name, tensors, parse, run, found, batched, sized)
     return whole
+
+
+def _batch(compiler: KernelCompiler, one: Callee, names: frozenset[str]) -> Callee:
+    """A callee for all elements of a batch, of which the tensors `names` have a dimension more."""
+
+    def parse(specs: Sequence[TensorSpec], sizes: Sizes) -> Remembered:
+        every = list(zip(one.tensors, specs, strict=True))
+        size = next(s.shape[0] for n, s in every if n in names)
+        each = [replace(s, shape=s.shape[1:]) if n in names else s for n, s in every]
+        return compiler.batch(one.parse(each, sizes), names, size)
+
+    def run(arrays: Sequence[Any], sizes: Sizes) -> Sequence[Any]:
+        parsed = parse([spec_of_torch(n, a, int) for n, a in zip(one.tensors, arrays)], sizes)
+        return torch_ops.listed(compiler.launch(parsed, arrays, not parsed.derived))
+
+    name = torch_ops.name_of(f"{compiler.name}_batch", one.name, sorted(names))
+    return _callee(compiler, name, one.tensors, parse, run, derived, one.sized)
 
 
 def _part(

@@ -19,7 +19,7 @@ from torch._C import _AutoDispatchBelowAutograd
 from torch.autograd import forward_ad
 
 from ..errors import CallError
-from ..ir import KernelIR, TensorSpec
+from ..ir import KernelIR, TensorSpec, every_expr
 from .gradients import Gradient, is_float
 from .parsed import Remembered
 from .tensors import spec_of_torch
@@ -37,19 +37,24 @@ _lock = threading.RLock()
 class Callee:
     """A kernel, or a part of a derived gradient, with all of a call but its tensors.
 
+    kernel    the name of what its author wrote; `name` tells it from others of that
     parse     (shapes and dtypes of the tensors, sizes) -> the kernel for those
     run       (plain tensors, sizes) -> its results, in the order of the IR's `returns`
     gradient  (tensors, sizes, parsed, wanted) -> its gradient
+    batched   these of its tensors, by name -> the same for all elements of a batch at once
     sized     it is told the sizes of other tensors, which its own do not say
     """
 
+    kernel: str
     name: str
     tensors: tuple[str, ...]
     parse: Callable[[Sequence[TensorSpec], Sizes], Remembered]
     run: Callable[[Sequence[Any], Sizes], Sequence[Any]]
     gradient: Callable[[Sequence[Any], Sequence[Any], Remembered, frozenset[str]], Gradient]
+    batched: Callable[[frozenset[str]], Callee]
     sized: bool = False
     operations: dict[Schema, Operation] = field(default_factory=dict)
+    batches: dict[frozenset[str], Callee] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -197,7 +202,7 @@ def _recorded(
         return listed(operation.overload(*arrays, *_sizes(callee, sizes)))
 
     gradient = when_needed(run, lambda: callee.gradient(tensors, sizes, parsed, wanted))
-    return Differentiated(ir.name, callee.tensors, wanted, gradient)
+    return Differentiated(parsed.author or ir.name, ir.loc, callee.tensors, wanted, gradient)
 
 
 def _refuse_tangents(kernel: str, names: Sequence[str], tensors: Sequence[Any]) -> None:
@@ -260,10 +265,39 @@ def _registered(callee: Callee, form: Schema) -> Operation:
             differentiated(_recorded(callee, operation, tensors, sizes, parsed), tensors)
         )
 
+    def batch(info: Any, dims: Sequence[int | None], *given: Any) -> Any:
+        tensors, sizes = _split(callee, given)
+        return _in_one(callee, form, tensors, dims, sizes), _shaped([0] * len(form.results))
+
     _library.impl(name, run, "CompositeExplicitAutograd")
     _library.impl(name, autograd, "Autograd")
     torch.library.register_fake(f"{NAMESPACE}::{name}", shapes, lib=_library)
+    torch.library.register_vmap(f"{NAMESPACE}::{name}", batch, lib=_library)
     return operation
+
+
+def _in_one(
+    callee: Callee,
+    form: Schema,
+    tensors: Sequence[Any],
+    dims: Sequence[int | None],
+    sizes: Sequence[Any],
+) -> Any:
+    """The results for a batch: `dims` says where its elements lie in each tensor."""
+    for stored in sorted(form.stored):
+        raise CallError(
+            f"{callee.kernel} stores to {stored}, which torch.func.vmap does not batch",
+            hint=f"store to a new output and return it, or call "
+            f"{callee.kernel}.batched({stored!r}, ...)",
+        )
+    places = list(zip(callee.tensors, tensors, dims, strict=False))
+    names = frozenset(name for name, _, dim in places if dim is not None)
+    with _lock:
+        if names not in callee.batches:
+            callee.batches[names] = callee.batched(names)
+        larger = callee.batches[names]
+    moved = [t if dim is None else t.movedim(dim, 0) for _, t, dim in places]
+    return _operation(larger, form).overload(*moved, *_sizes(larger, sizes))
 
 
 def _schema(callee: Callee, form: Schema) -> str:
@@ -314,7 +348,11 @@ def _empty(
         ir = parsed_at(numbers).ir
         return tuple(ir.tensor(ir.returns[n]).shape for n in form.results)
 
-    rule = rule_for(every, shapes_of)
+    def length_of(numbers: Sizes) -> int:
+        ir = parsed_at(numbers).ir
+        return sum(1 for _ in every_expr(ir.body, ir.axes))
+
+    rule = rule_for(every, shapes_of, length_of)
     if rule.symbols and rule not in operation.rules:
         operation.rules.append(rule)
     ir = parsed_at(rule.hints).ir

@@ -3,7 +3,8 @@
 A kernel is parsed for numbers.  What its results' sizes are for other numbers is found by parsing
 it for some: each symbol in turn is one larger, and the sizes of the results follow by so many.
 That is a guess, and it is tested twice: on other numbers at once, and whenever the kernel runs.
-A symbol for which no such rule holds is fixed to its number, and torch compiles anew for others.
+A symbol for which no such rule holds is fixed to its number, and torch compiles anew for others;
+so is one that makes the kernel longer, as of a loop that is unrolled: it is another kernel.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..errors import CallError, TileError
 Sizes = tuple[int, ...]  # of all tensors, one after another
 Shapes = tuple[tuple[int, ...], ...]
 ShapesOf = Callable[[Sizes], Shapes]  # sizes of the arguments -> shapes of the results
+LengthOf = Callable[[Sizes], int]  # -> how much there is to the kernel
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,9 @@ def hint(size: Any) -> int:
     return int(known)
 
 
-def rule_for(sizes: Sequence[Any], shapes_of: ShapesOf) -> SizeRule:
+def rule_for(
+    sizes: Sequence[Any], shapes_of: ShapesOf, length_of: LengthOf = lambda sizes: 0
+) -> SizeRule:
     """The rule for sizes of which some are symbols; those that follow none are fixed now."""
     hints = tuple(map(hint, sizes))
     base, places = shapes_of(hints), dict[str, list[int]]()
@@ -87,7 +91,7 @@ def rule_for(sizes: Sequence[Any], shapes_of: ShapesOf) -> SizeRule:
             places.setdefault(str(size.node.expr), []).append(n)
     symbols, steps = list[tuple[int, ...]](), list[Shapes]()
     for found in places.values():
-        step = _step(hints, found, base, shapes_of)
+        step = _step(hints, found, base, shapes_of, length_of)
         if step is None:
             _fix(sizes, found)
         else:
@@ -110,13 +114,16 @@ def _moved(sizes: Sizes, places: Sequence[int], by: int) -> Sizes:
     return tuple(size + by if n in places else size for n, size in enumerate(sizes))
 
 
-def _step(hints: Sizes, places: Sequence[int], base: Shapes, shapes_of: ShapesOf) -> Shapes | None:
-    """What one more of a symbol adds to the shapes; None if the kernel refuses one more."""
+def _step(
+    hints: Sizes, places: Sequence[int], base: Shapes, shapes_of: ShapesOf, length_of: LengthOf
+) -> Shapes | None:
+    """What one more of a symbol adds to the shapes; None if one more is refused, or unrolled."""
+    moved = _moved(hints, places, 1)
     try:
-        more = shapes_of(_moved(hints, places, 1))
+        more, unrolled = shapes_of(moved), length_of(moved) != length_of(hints)
     except TileError:
         return None
-    if [len(s) for s in more] != [len(s) for s in base]:
+    if unrolled or [len(s) for s in more] != [len(s) for s in base]:
         return None
     return tuple(
         tuple(b - a for a, b in zip(*pair, strict=True)) for pair in zip(base, more, strict=True)

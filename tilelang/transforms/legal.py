@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..analysis import stored_once
+from ..errors import GradientError
 from ..ir import (
     Apply,
     Gather,
     KernelIR,
     Store,
     TileScalar,
+    every_store,
     index_exprs,
     loads,
     statement_exprs,
@@ -24,11 +26,22 @@ from .forward import Launched, Stored
 from .refuse import Underivable
 
 
+def refuse_changed_arguments(kernel: KernelIR) -> None:
+    """GradientError for a kernel that gives back an argument, changed or as it is."""
+    for tensor in kernel.tensors:
+        if tensor.role != "input" or not (tensor.mutated or tensor.name in kernel.returns):
+            continue
+        how = "stores to" if tensor.mutated else "returns"
+        stores = (s.loc for s in every_store(kernel.body) if kernel.root(s.tensor) == tensor.name)
+        raise GradientError(
+            f"{kernel.name} {how} its argument {tensor.name}, which has no gradient then",
+            next(stores, tensor.loc),
+            f"store to a new output, hl.empty_like({tensor.name}), and return it",
+        )
+
+
 def check(kernel: KernelIR, launches: Sequence[Launched]) -> None:
     """Raises Underivable for the first thing that stands in the way."""
-    for tensor in kernel.tensors:
-        if tensor.mutated:
-            raise Underivable(f"it changes its argument {tensor.name}", tensor.loc)
     results = [kernel.root(name) for name in kernel.returns]
     for name, result in zip(kernel.returns, results, strict=True):
         if kernel.tensor(result).role != "output" or results.count(result) > 1:

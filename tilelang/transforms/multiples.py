@@ -23,9 +23,18 @@ def uncast(expr: Expr) -> Expr:
     return expr.args[0] if isinstance(expr, Apply) and expr.op == "cast" else expr
 
 
+def turned_back(expr: Expr) -> Expr:
+    """A value as it was before its dimensions changed places, or some of length 1 came or went."""
+    match expr:
+        case Apply("transpose" | "expand_dims" | "squeeze", (value,)):
+            return turned_back(value)
+        case _:
+            return expr
+
+
 def is_multiple(expr: Expr, sums: Collection[str], varies: Callable[[Expr], bool]) -> bool:
     """Whether `expr` is one of the sums, by name, times numbers that do not vary."""
-    match expr:
+    match turned_back(expr):
         case Var(name):
             return name in sums
         case Apply("mul" | "div" as op, (x, y)):
@@ -53,7 +62,7 @@ def _size(factor: Expr) -> _Sizes | None:
         case Apply("maximum", args) if "int" in factor.type.dtype:
             least = max((arg.value for arg in args if isinstance(arg, Const)), default=0)
             sizes = (least, iinfo(to_numpy(factor.type.dtype)).max)
-        case Apply("cast" | "broadcast" | "expand_dims", (x, *_)):
+        case Apply("cast" | "broadcast" | "expand_dims" | "full", (x, *_)):
             sizes = _size(x)
         case Apply("full"):
             sizes = _size(Const(factor.attr("value"), factor.type))
@@ -83,9 +92,9 @@ def is_zero(expr: Expr) -> bool:
     match expr:
         case Const(value):
             return value == 0
+        case Apply("cast" | "broadcast" | "expand_dims" | "full", (arg, *_)):
+            return is_zero(arg)
         case Apply("full"):
             return expr.attr("value") == 0
-        case Apply("cast" | "broadcast" | "expand_dims", (arg, *_)):
-            return is_zero(arg)
         case _:
             return False

@@ -59,7 +59,7 @@ from ..ir import (
 from ..ir import definitions as assigned
 from ..ir.traversal import map_range, reduced, substitute
 from ..language.op import OPS, SAME
-from .multiples import is_multiple, is_zero, uncast
+from .multiples import is_multiple, is_zero, turned_back, uncast
 from .positions import BEGINS, following, limits, mover, numbers, place_of, step, within
 
 Place = tuple[str, int]  # a tensor and one of its dimensions
@@ -433,8 +433,7 @@ def _summed(factor: Factor, ordered: set[str], ragged: set[str], known: _Kernel)
     for stmt in statements(known.ir.body):
         if isinstance(stmt, Store) and _depends(stmt.value, outs, known):
             total = _total(inlined(_value(stmt), values), outs, known)
-            itself = kind == "sum" or (isinstance(total, Var) and stmt.combine is None)
-            if total is None or not itself or not _adds_up(stmt, total, known):
+            if total is None or not _adds_up(stmt, total, kind, known):
                 raise _Obstacle(f"{stmt.tensor} is not the {kind} over {_user(known, name)} itself")
             if added.setdefault(stmt.tensor, total.type.dtype) != total.type.dtype:
                 raise _Obstacle(f"{stmt.tensor} holds sums of several dtypes")
@@ -451,8 +450,10 @@ def _summed(factor: Factor, ordered: set[str], ragged: set[str], known: _Kernel)
     return replace(ranged, kind=kind, added=tuple(sorted(added.items())))
 
 
-def _adds_up(store: Store, total: Expr, known: _Kernel) -> bool:
-    """Whether parts of what is stored may be added up: also of what is added to zeros."""
+def _adds_up(store: Store, total: Expr, kind: Kind, known: _Kernel) -> bool:
+    """Whether parts of what is stored may be put together: sums also of what is added to zeros."""
+    if kind != "sum":
+        return isinstance(turned_back(total), Var) and store.combine is None
     tensor = known.ir.tensor(store.tensor)
     zeros = tensor.fill == 0 and tensor.dtype == total.type.dtype
     return store.combine is None or (store.combine == "add" and zeros)

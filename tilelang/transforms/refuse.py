@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import GradientError, Loc
 from ..ir import KernelIR
+from ..language.dtypes import is_float
 
 
 class Underivable(Exception):
@@ -13,8 +14,22 @@ class Underivable(Exception):
         super().__init__(what)
         self.what, self.loc = what, loc
 
-    def said_of(self, kernel: KernelIR) -> GradientError:
-        """The same with the kernel's name, and what to do instead."""
-        hint = f"write the backward yourself, and register it with @{kernel.name}.vjp"
-        what = f"the gradient of kernel {kernel.name} cannot be derived: {self.what}"
-        return GradientError(what, self.loc or kernel.loc, hint)
+    def said_of(self, kernel: KernelIR, author: str = "") -> GradientError:
+        """The same with the name of the author's kernel, and what to do instead.
+
+        `author` is that name where the kernel was derived.
+        """
+        of = f"the gradient of kernel {author}" if author else f"kernel {kernel.name}"
+        form = "of kernels that have gradients" if author else _form(kernel)
+        register = f"and register it with @{author or kernel.name}.vjp"
+        hint = f"write the backward yourself, {form}, {register}"
+        what = f"the gradient of {of} cannot be derived: {self.what}"
+        return GradientError(what, self.loc or kernel.loc, hint, of)
+
+
+def _form(kernel: KernelIR) -> str:
+    """What the backward of a kernel is given, and returns."""
+    given = ", ".join(("saved", *(f"d_{name}" for name in kernel.returns)))
+    floats = [p.name for p in kernel.params if p.tensor and is_float(kernel.tensor(p.tensor).dtype)]
+    made = ", ".join(f'"{name}": ...' for name in floats)
+    return f"a function of ({given}) that returns {{{made}}}"

@@ -50,7 +50,7 @@ from .graph import Scan
 from .guard import guarded
 from .kernels import kernel_of
 from .left_out import masked
-from .legal import check
+from .legal import check, refuse_changed_arguments
 from .place import AxisNest, StoreTarget, carried, placed
 from .refuse import Underivable
 from .saved import Residuals, Saved, storing
@@ -60,15 +60,19 @@ from .unit_gauge import in_unit_gauge
 from .views import returning, several_names, to_root, turned_back, with_views
 
 
-def derive(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivative:
-    """The gradients of the wanted arguments; GradientError where they cannot be derived."""
+def derive(kernel: KernelIR, facts: Facts, wanted: frozenset[str], author: str = "") -> Derivative:
+    """The gradients of the wanted arguments; GradientError where they cannot be derived.
+
+    `author` is the name of the author's kernel, where this one was derived of it.
+    """
+    refuse_changed_arguments(kernel)
     separate = separate_joins(separate_parts(kernel))
     if separate is not kernel:
         kernel, facts = separate, analyze(separate)
     try:
         return _derived(kernel, facts, wanted)
     except Underivable as no:
-        raise no.said_of(kernel) from None
+        raise no.said_of(kernel, author) from None
 
 
 def _derived(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivative:

@@ -245,7 +245,7 @@ class Residuals:
             found.append(SavedIndex(place, size, place))
         for dim in expr.type.shape:
             place = (moved[dim] or self._in_place(dim)) if isinstance(dim, str) else _whole(dim)
-            if place is None:
+            if place is None or (isinstance(dim, str) and moved[dim] and not self._holds(dim)):
                 return None
             found.append(place)
         return found
@@ -280,6 +280,14 @@ class Residuals:
             return None
         return SavedIndex(Along(axis, entry.offset), size, Along(axis, offset))
 
+    def _holds(self, axis: str) -> bool:
+        """Whether results that are stored at an offset have all positions of an axis.
+
+        One with a mask may end before them: what has no place there would be lost.
+        """
+        stores = self.launched.stores
+        return any(_along(s, axis) and not _leaves_out(s.mask) for s in stores)
+
     def _length(self, tensor: str, dim: int) -> int:
         return self.kernel.tensor(tensor).shape[dim]
 
@@ -307,20 +315,20 @@ class Residuals:
             return static[1]
         if axis in self.counts:
             return self.counts[axis]
-        for tensor, index in self._accesses():
+        for tensor, index in self._accesses(whole=True):
             for size, entry in zip(self.kernel.tensor(tensor).shape, index, strict=True):
                 if entry in (Along(axis), At(GridIndex(axis))):
                     return size
         known = self.launched.graph.ranges[axis]
         return known.extent if known.begin == Const(0, known.begin.type) else None
 
-    def _accesses(self) -> Iterator[tuple[str, tuple[Index, ...]]]:
+    def _accesses(self, whole: bool = False) -> Iterator[tuple[str, tuple[Index, ...]]]:
+        """Where the kernel's arrays are read and stored to; `whole`: none of a tile is left out."""
         own = {t.name for t in self.kernel.tensors}
-        for store in self.launched.stores:
-            yield store.tensor, store.index
-        for term in self.launched.graph.values.values():
-            if isinstance(term, Load) and term.tensor in own:
-                yield term.tensor, term.index
+        loads = (t for t in self.launched.graph.values.values() if isinstance(t, Load))
+        for access in (*self.launched.stores, *(t for t in loads if t.tensor in own)):
+            if not (whole and _leaves_out(access.mask)):
+                yield access.tensor, access.index
 
     def _save(self, expr: Var) -> bool:
         """Adds an array for a value that the author's kernel computes; False if it cannot."""
@@ -374,6 +382,11 @@ def _only_multiplied(graph: Graph, value: Var, roots: Sequence[Expr]) -> bool:
 def _scales(term: Apply) -> bool:
     """Whether it is its operand by a factor, in another shape or dtype."""
     return len(term.args) == 1 and OPS[term.op].scales
+
+
+def _leaves_out(mask: Expr | None) -> bool:
+    """Whether some positions of a tile may be left out; an `if` leaves out all or none."""
+    return mask is not None and mask.type.rank > 0
 
 
 def _whole(size: int) -> SavedIndex:

@@ -28,7 +28,15 @@ from .saved import Residuals
 Group = tuple[int, str, tuple[str, ...]]  # how many come before it, how it is folded, its loops
 
 
-def staged(kernel: KernelIR, facts: Facts, along: Collection[Factor]) -> tuple[KernelIR, ...]:
+@dataclass(frozen=True)
+class Stage:
+    """One of the kernels, and how it may be split."""
+
+    ir: KernelIR
+    factors: tuple[Factor, ...]
+
+
+def staged(kernel: KernelIR, facts: Facts, along: Collection[Factor]) -> tuple[Stage, ...]:
     """The kernels, in order; none where a loop over the axes is more than sums and maxima.
 
     Every one of them can be split along what the factors are of.
@@ -42,9 +50,10 @@ def staged(kernel: KernelIR, facts: Facts, along: Collection[Factor]) -> tuple[K
     axes = frozenset[str]().union(*(factor.axes for factor in along))
     own = {launched.same[axis] for axis in axes if axis in launched.same}
     cut = _Cut(kernel, facts, launched, frozenset(own), {t.name for t in kernel.tensors})
-    stages = tuple(cut.stages()) if cut.fits else ()
+    made = tuple(cut.stages()) if cut.fits else ()
+    stages = tuple(Stage(ir, factors(ir, analyze(ir))) for ir in made)
     dims = frozenset[Place]().union(*(factor.dims for factor in along))
-    every = (f for stage in stages for f in factors(stage, analyze(stage)) if f.dims & dims)
+    every = (f for stage in stages for f in stage.factors if f.dims & dims)
     return stages if all(f.kind for f in every) else ()
 
 

@@ -19,13 +19,14 @@ from tilelang.codegen.pallas.plan.types import (
     LOW,
     REACH,
     AtDim,
+    ByTile,
     Comes,
     Flow,
     Goes,
     Launch,
     Window,
 )
-from tilelang.codegen.writer import Atom, Call, Node, filled, flat
+from tilelang.codegen.writer import Atom, Call, Node, filled, flat, infix, statement
 from tilelang.ir import Expr
 
 from . import ops
@@ -37,8 +38,8 @@ from .names import Names
 COPY = """
 def {name}({piece}):
     return pltpu.make_async_copy(
-        {source}.at[{rows}],
-        {to}.at[{rows}],
+        {source},
+        {to},
         {copied},
     )
 
@@ -85,7 +86,7 @@ def scratch(launch: Launch) -> list[Node]:
     if launch.flow is None:
         return []
     found = [w for w in launch.windows if w.flows]
-    held = [Call("pltpu.VMEM", (ops.shape(w.shape), ops.dtype(w.dtype))) for w in found]
+    held = [Call("pltpu.VMEM", (ops.shape(w.shown), ops.dtype(w.dtype))) for w in found]
     each = Atom(f"pltpu.SemaphoreType.DMA(({launch.flow.pieces},))")
     counts = [Atom("pltpu.SemaphoreType.DMA") if w.output else each for w in found]
     return [*held, *counts, Atom("pltpu.SMEM((3,), jnp.int32)")]
@@ -118,7 +119,7 @@ def print_reach(printer: Printer, block: Block) -> None:
     content: list[str] = []
     if _coming(launch):
         tests.append(own.node(step.comes.lacks))
-        content += _waited(printer, step.comes)
+        content += _waited(printer, step.comes, block.indent)
     if going := _going(launch):
         tests.append(own.node(step.again.early))
         wait = _each(printer, going, f"{count}[2]", f"{count}[1]", "wait")
@@ -149,7 +150,8 @@ def print_turn(printer: Printer, block: Block, axis: str, end: Literal["first", 
     """Waits for the pieces that a turn of a loop uses; behind it, those go that it has passed."""
     turn = printer.launch.flow.turn(axis) if printer.launch.flow is not None else None
     if turn is not None and turn.comes is not None and end == "first":
-        tests, content = _scope(printer).text(turn.comes.lacks), _waited(printer, turn.comes)
+        tests = _scope(printer).text(turn.comes.lacks)
+        content = _waited(printer, turn.comes, block.indent)
         _put(block, filled(WAITS, {"tests": tests}, content=content))
     if turn is not None and turn.goes is not None and end == "last":
         _put(block, _gone(printer, turn.goes))
@@ -171,10 +173,11 @@ def print_end(printer: Printer, block: Block) -> None:
     _put(block, _at(printer, flow, "last", content))
 
 
-def _waited(printer: Printer, comes: Comes) -> list[str]:
+def _waited(printer: Printer, comes: Comes, indent: int) -> list[str]:
     """The wait for pieces that are used, and how many are here then."""
     own, count, reach = _scope(printer), printer.names.word("flow"), printer.names.word("reach")
-    content = [f"{reach} = {own.text(comes.reach)}"]
+    inside = indent + 4
+    content = [line[inside:] for line in statement(reach, own.node(comes.reach), inside)]
     content += _each(printer, _coming(printer.launch), f"{count}[0]", reach, "wait")
     return [*content, f"{count}[0] = {own.text(comes.here)}"]
 
@@ -212,21 +215,34 @@ def _at(printer: Printer, flow: Flow, end: Literal["first", "last"], lines: list
     """Lines that run in that step, if there are others."""
     if flow.step is None:
         return lines
-    (axis,) = (d.axis for d in printer.launch.dims)
+    axis = printer.launch.dims[-1].axis
     assert axis is not None
     return filled(WAITS, {"tests": flat(test_of(printer, AtDim(axis, end)))}, content=lines)
 
 
 def _copy(printer: Printer, window: Window, flow: Flow) -> list[str]:
     names, piece = printer.names, printer.names.word("piece")
-    copied, pair = names.scratch[window.ref], (window.argument, window.ref)
+    copied, rows = names.scratch[window.ref], f"pl.ds({piece} * {flow.rows}, {flow.rows})"
+    far = ", ".join([rows, *_columns(printer, window)])
+    pair = f"{window.argument}.at[{far}]", f"{window.ref}.at[{rows}]"
     source, to = reversed(pair) if window.output else pair
     words = {
         "name": names.words[window.ref], "piece": piece, "source": source, "to": to,
-        "rows": f"pl.ds({piece} * {flow.rows}, {flow.rows})",
         "copied": copied if window.output else f"{copied}.at[{piece}]",
     }  # fmt: skip
     return filled(COPY, words)
+
+
+def _columns(printer: Printer, window: Window) -> list[str]:
+    """Which part of an array's rows is copied; nothing of dimensions that end with all of them."""
+    found: list[str] = []
+    for dim, number in reversed([*zip(window.dims, window.numbers, strict=True)][1:]):
+        if isinstance(dim, ByTile):
+            first = flat(infix("*", printer.number(number), Atom(str(dim.block))))
+            found.insert(0, f"pl.ds({first}, {dim.block})")
+        elif found:
+            found.insert(0, ":")
+    return found
 
 
 def _each(

@@ -165,7 +165,7 @@ def _print_padding(plan: Plan, block: Block, launch: Launch) -> dict[str, str]:
         name = array
         if not alone:
             name = passed[array] = first_free(f"{array}_whole", taken.__contains__)
-        longer = next((w.long for w in windows if w.short), shape)
+        longer = next((w.long for w in windows if w.long != shape), shape)
         if longer != shape:
             block.put(name, _padded(array, first, shape, longer))
             array, shape = name, longer
@@ -294,8 +294,10 @@ def _print_result(plan: Plan, block: Block, launch: Launch, window: Window) -> N
         cut = [":" if size == padded else f":{size}" for size, padded in pairs]
         while cut[-1] == ":" and len(cut) > 1:
             cut.pop()
-        block.raw("if interpret:")
-        block.raw(f"    {host.name} = {host.name}[{', '.join(cut)}]")
+        if window.long == window.shape:
+            block.raw("if interpret:")
+        indent = "    " * (window.long == window.shape)
+        block.raw(f"{indent}{host.name} = {host.name}[{', '.join(cut)}]")
     if host.permute is not None:
         back = tuple(host.permute.index(d) for d in range(len(host.permute)))
         block.put(tensor.name, _reshaped(host.name, tensor.shape, back))

@@ -134,6 +134,7 @@ def _print_step(printer: Printer, block: Block) -> None:
         columns = {names.axes.get(key, key): column for key, column in names.columns.items()}
         _print_row(printer, block, table, reads, columns)
         _print_neighbours(printer, block, table)
+    specs.print_held(printer, block.lines)
     flows.print_start(printer, block)
     first = [s for s in launch.sections if s.title]
     for section in first:

@@ -65,14 +65,15 @@ def _spec(mapped: Printer, window: plan.Window, params: list[str]) -> Node:
         return Call("pl.BoundedSlice", (Atom(str(size)),)) if exact else Atom(str(size))
 
     pairs = zip(window.dims, window.numbers, strict=True)
-    entries = tuple(_entry(mapped, dim, number) for dim, number in pairs)
+    entries = tuple(ZERO if window.held else _entry(mapped, *pair) for pair in pairs)
     index_map = Call(f"lambda {', '.join(params)}: " if params else "lambda: ", entries)
     mode = ()
     if window.early or (window.buffers is not None and window.buffers != 2):
         how = (Atom(str(window.buffers or 2)),)
         how += (Keyword("use_lookahead", Atom("True")),) if window.early else ()
         mode = (Keyword("pipeline_mode", Call("pl.Buffered", how)),)
-    block = Group(tuple(map(extent, window.dims, window.block)))
+    sizes = window.padded if window.held else window.block
+    block = Group(tuple(map(extent, window.dims, sizes)))
     return Call("pl.BlockSpec", (block, index_map, *mode))
 
 
@@ -114,6 +115,21 @@ def _entry(mapped: Printer, dim: plan.WindowDim, number: plan.Number) -> Node:
             return mapped.number(number)
 
 
+def print_held(printer: Printer, lines: list[str]) -> None:
+    """Of arrays that are held, the blocks that a step sees."""
+    for window in (w for w in printer.launch.windows if w.held):
+        places: list[str] = []
+        for size, whole, number in zip(window.block, window.padded, window.numbers, strict=True):
+            at = flat(printer.number(number))
+            part = at if size is None else f"pl.ds({size} * {at}, {size})"
+            places.append(":" if size == whole else part)
+        while places[-1] == ":":
+            places.pop()
+        lines.append(f"    # all of {window.argument} is in memory: the step has a block of it")
+        part = f"{window.ref}.at[{', '.join(places)}]"
+        lines += statement(window.ref, Atom(part), 4)
+
+
 def _bare(text: str) -> str:
     """Without the parentheses that only protect a sum."""
     inner = text[1:-1]
@@ -149,7 +165,8 @@ def grid(launch: plan.Launch, steps: str) -> Node:
 
 def shaped(window: plan.Window, whole: bool) -> Node:
     """The shape and dtype of an output; whole blocks under the interpreter."""
-    pairs = zip(window.shape, window.whole if whole else window.shape, strict=True)
+    sizes = (window.long, window.whole) if whole else (window.shape, window.shape)
+    pairs = zip(*sizes, strict=True)
     extents = tuple(
         Atom(str(size) if size == padded else f"{padded} if interpret else {size}")
         for size, padded in pairs

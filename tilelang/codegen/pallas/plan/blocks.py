@@ -39,14 +39,14 @@ def sizes(
         size, bounds = problem.extent(axis.name), ir.block_size(axis)
         if axis.name in given and bounds is not None:
             check_bounds(bounds, given[axis.name])
-        block, whole = given.get(axis.name, default[axis.name]), _whole(problem, axis, target)
-        out[axis.name] = whole if block >= size else block
-        _check(problem, axis, out[axis.name], whole, target)
+        block, all_of_it = given.get(axis.name, default[axis.name]), whole(problem, axis, target)
+        out[axis.name] = all_of_it if block >= size else block
+        _check(problem, axis, out[axis.name], all_of_it, target)
     check_numbers(problem.facts, out)
     return out
 
 
-def _whole(problem: Problem, axis: Axis, target: Target) -> int:
+def whole(problem: Problem, axis: Axis, target: Target) -> int:
     """The block that is all of a range: whole registers, where that is not all of each array."""
     size, cut = max(problem.extent(axis.name), 1), problem.uses(axis.name)
     places = {use.offset for use in cut}  # an array that is masked there is cut there, too

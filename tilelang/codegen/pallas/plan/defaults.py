@@ -15,7 +15,7 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.fixed_ranges import fixed_range
 from tilelang.schedule.problem import Problem
 
-from .blocks import multiple
+from .blocks import multiple, whole
 
 # Sizes from hand-tuned kernels of the same shape: 128 x 512 for grouped GEMM and 256 x 512 for
 # attention were at or near the best of the published tables for v5e and v6e.  A contracted
@@ -128,7 +128,7 @@ def _wanted(problem: Problem, fact: AxisFact, ragged: bool) -> int:
 
 
 def whole_products(
-    problem: Problem, sizes: Mapping[str, int], legal: Mapping[str, int]
+    problem: Problem, sizes: Mapping[str, int], legal: Mapping[str, int], target: Target
 ) -> tuple[dict[str, int], dict[str, int]] | None:
     """The blocks with contracted dimensions whole, and how small each block may become then.
 
@@ -138,13 +138,13 @@ def whole_products(
     cut = {}
     for name, size in sizes.items():
         fixed = fixed_range(problem, problem.axis(name), sizes)
-        whole = problem.extent(name) if fixed is None else fixed.length
-        aligned = fixed is None or whole % legal[name] == 0
-        shorter = size < whole <= LONGEST_PRODUCT and _open(problem, name)
+        length = whole(problem, problem.axis(name), target) if fixed is None else fixed.length
+        aligned = fixed is None or length % legal[name] == 0
+        shorter = size < length <= LONGEST_PRODUCT and _open(problem, name)
         static = fixed is not None or not problem.fact(name).ragged
         lanes = name in problem.contracted and any(u.place == 1 for u in problem.uses(name))
         if aligned and shorter and static and lanes:
-            cut[name] = whole
+            cut[name] = length
     if not cut:
         return None
     least = {n: cut.get(n, max(legal[n], min(LANES_LEAST, s))) for n, s in sizes.items()}
@@ -185,7 +185,7 @@ def shrink(
 
 
 def grow(
-    problem: Problem, sizes: Mapping[str, int], axes: Collection[str]
+    problem: Problem, sizes: Mapping[str, int], axes: Collection[str], target: Target
 ) -> dict[str, int] | None:
     """The blocks with those of `axes` doubled, up to the dimension; None if none can grow.
 
@@ -194,6 +194,6 @@ def grow(
     able = [n for n in axes if n in sizes and problem.axis(n).fixed is None]
     able += [n for names in problem.registered if not set(names).isdisjoint(able) for n in names]
     free = [n for n in dict.fromkeys(able) if _in_bounds(problem, n, 2 * sizes[n])]
-    longer = {n: min(2 * sizes[n], max(problem.extent(n), 1)) for n in free}
+    longer = {n: min(2 * sizes[n], whole(problem, problem.axis(n), target)) for n in free}
     grown = {n: b for n, b in longer.items() if b > sizes[n]}
     return {**sizes, **grown} if grown else None

@@ -24,7 +24,7 @@ from . import defaults
 from .blocks import multiple, sizes
 from .estimate import rank
 from .launch import plan_launch
-from .memory import with_margin
+from .memory import with_margin, without_blocks
 from .modest import modest, settled
 from .normalised import normalised
 from .placement import place
@@ -48,6 +48,8 @@ class Form:
 
     def resized(self, blocks: Mapping[str, int]) -> Plan | Refusal:
         """The same form, planned with these blocks."""
+        if tuple(sorted(blocks.items())) == self.plan.blocks:
+            return self.plan
         config, target = self.plan.config, self.plan.target
         return attempted(lambda: _plan(self.problem, config, target, blocks, self.fold))
 
@@ -180,16 +182,17 @@ def _sized(problem: Problem, config: Config, target: Target, fold: bool) -> Plan
     legal |= defaults.least_of_author(problem, target, blocks)
     if config.within:
         legal = {n: max(need, min(defaults.ROWS_LEAST, blocks[n])) for n, need in legal.items()}
-    whole = defaults.whole_products(problem, blocks, legal)
+    whole = defaults.whole_products(problem, blocks, legal, target)
     if whole is not None:
-        found = fitted(problem, planned, *whole)
+        found = fitted(problem, target, planned, *whole)
         if isinstance(found, Plan) and modest(found):
             return found
-    return fitted(problem, planned, blocks, legal)
+    return fitted(problem, target, planned, blocks, legal)
 
 
 def fitted(
     problem: Problem,
+    target: Target,
     planned: Callable[[Mapping[str, int]], Plan | Refusal],
     blocks: dict[str, int],
     least: Mapping[str, int],
@@ -197,10 +200,19 @@ def fitted(
 ) -> Plan | Refusal:
     """The plan with the largest blocks that are small enough; with the least ones if none are.
 
-    Blocks shrink while vector memory is short.  They grow while scalar memory is: a table of steps
-    has a row for every block.
+    Blocks shrink while vector memory is short: at once to the least ones, where arrays without any
+    are too large.  They grow while scalar memory is short: a table of steps has a row for every
+    block.
     """
     tried: list[dict[str, int]] = []
+    # long ordered blocks shrink first: that only adds steps, not traffic
+    ordered = {n for n in blocks if problem.fact(n).kind == "ordered"}
+    together = (*problem.registered, *problem.alike)
+
+    def smaller(blocks: dict[str, int]) -> dict[str, int] | None:
+        weights = {n: 2 * b if n in ordered else b for n, b in blocks.items()}
+        return defaults.shrink(blocks, least, weights, together)
+
     while True:
         tried.append(blocks)
         found = planned(blocks)
@@ -208,13 +220,12 @@ def fitted(
             return found
         needs = None if isinstance(found, Plan) else found.needs
         if isinstance(found, Plan) or (needs is not None and needs.wants == "smaller"):
-            # long ordered blocks shrink first: that only adds steps, not traffic
-            ordered = {n for n in blocks if problem.fact(n).kind == "ordered"}
-            weights = {n: 2 * b if n in ordered else b for n, b in blocks.items()}
-            together = (*problem.registered, *problem.alike)
-            other = defaults.shrink(blocks, least, weights, together)
+            other = smaller(blocks)
+            if isinstance(found, Plan) and not enough(without_blocks(found)):
+                while other is not None and (less := smaller(other)) is not None:
+                    other = less
         else:
-            other = None if needs is None else defaults.grow(problem, blocks, needs.axes)
+            other = None if needs is None else defaults.grow(problem, blocks, needs.axes, target)
         if other is None or other in tried:
             return found
         blocks = other

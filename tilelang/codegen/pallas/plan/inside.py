@@ -46,15 +46,18 @@ def little(alone: Plan) -> bool:
 def _least(alone: Plan, loops: Collection[str]) -> int:
     """Bytes of all arrays that are whole but for tiles of other loops, which are the least ones."""
     others = (n for n, _ in alone.blocks if n not in loops)
-    return held(alone, {n: multiple(alone.problem, n, alone.target) for n in others})
+    least = {n: multiple(alone.problem, n, alone.target) for n in others}
+    return held(alone, least, loops)
 
 
-def held(alone: Plan, blocks: Mapping[str, int]) -> int:
+def held(alone: Plan, blocks: Mapping[str, int], loops: Collection[str]) -> int:
     """Bytes of all arrays that are whole but for tiles of some loops, at least.
 
-    Of those that are cut, two are there.
+    Of those that are cut, two are there, but where `loops` go through their rows: pieces of those
+    may come while others are used.
     """
     problem, total = alone.problem, 0
+    flow = {use.tensor for n in loops for use in problem.uses(n) if use.dim == 0}
     cuts: dict[tuple[str, int], int] = {}
     for name, block in blocks.items():
         for use in problem.uses(name):
@@ -64,7 +67,8 @@ def held(alone: Plan, blocks: Mapping[str, int]) -> int:
         if not tensor.view:
             shape = [cuts.get((tensor.name, d), size) for d, size in enumerate(tensor.shape)]
             cut = tuple(shape) != tensor.shape
-            total += math.prod(shape) * itemsize(tensor.dtype) * (1 + cut)
+            twice = cut and tensor.name not in flow
+            total += math.prod(shape) * itemsize(tensor.dtype) * (1 + twice)
     return total
 
 

@@ -24,7 +24,7 @@ from .body.late_carries import spread_late_carries
 from .body.layouts import as_held
 from .body.sections import split
 from .body.statements import Groups, Key, Lowered
-from .memory import estimate
+from .memory import UNKNOWN, estimate
 from .moved import MovedRows
 from .parts import Parts
 from .physical import (
@@ -103,22 +103,22 @@ def plan_launch(
     why |= {k.name: BY_PHASES for k in every[len(kept) :]}
     scratch = tuple(_scratch(k, placed, why.get(k.name, "")) for k in every) + copies(windows)
     scratch += buffers([stmt for s in sections for stmt in flat(s.body)], axes)
-    memory = estimate(
-        kernel, target, axes, placed.form, windows, scratch, sections, table, arrays.scalars
-    )
     dims = _dims(placed, order, windows, table)
     called = {w.ref: tensor for (tensor, _), w in arrays.windows.items()}
     parts = _parts(config, target, table, dims, windows, order, placed.form, called)
     cores = _cores(kernel, config, target, dims, placed.form, parts)
     made = Launch(
         name, placed.form, tuple(axes.values()), dims, table, arrays.scalars, windows,
-        scratch, sections, memory, cores, kernel.loc,
+        scratch, sections, UNKNOWN, cores, kernel.loc,
         _prefetches(placed.form, dims, table, windows), _outer_first(axes, dims),
         parts=parts,
     )  # fmt: skip
     bodies = (replace(s, body=_held(s.body, axes, target)) for s in sections)
     made = flowing(with_steps(replace(made, sections=tuple(bodies))), target, config)
-    return made, tuple(arrays.hosts.values())
+    memory = estimate(
+        kernel, target, axes, placed.form, made.windows, scratch, sections, table, arrays.scalars
+    )
+    return replace(made, memory=memory), tuple(arrays.hosts.values())
 
 
 def _check_outputs(

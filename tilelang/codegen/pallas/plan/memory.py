@@ -15,11 +15,12 @@ from tilelang.schedule.refusal import Need, Refused, Rule
 from .axis import AxisPlan, extents
 from .lives import Life
 from .physical import Bind, GroupSum, Inner
-from .types import Form, Launch, Memory, Scratch, Section, Table
-from .windows.types import Window
+from .types import Form, Launch, Memory, Plan, Scratch, Section, Table
+from .windows.types import Whole, Window
 
 Axes = Mapping[str, AxisPlan]
 TEMPORARIES = "temporaries"
+UNKNOWN = Memory((), 0, 0, None)  # of a launch whose windows are not all chosen
 RESERVED = 128 * 1024  # bytes that libtpu keeps in every kernel: 72 to 110 KiB were seen
 
 
@@ -36,9 +37,9 @@ def estimate(
 ) -> Memory:
     """The memory model: windows times buffers, scratch, the largest temporaries, tables.
 
-    A grid keeps one buffer of a block that never moves.  Pipelines inside the step give their
-    buffers back: those of the largest one count.  Checked against what the compiler took, in
-    `make compile-matrix`.
+    A grid keeps one buffer of a block that never moves, or comes in pieces.  Pipelines inside the
+    step give their buffers back: those of the largest one count.  Checked against what the compiler
+    took, in `make compile-matrix`.
     """
     near = [w for w in windows if not w.far]
     parts = [(w.ref, _buffered(w, form, target)) for w in near if w.stream is None]
@@ -74,6 +75,24 @@ def again(launch: Launch, target: Target) -> Memory:
     return _memory(launch.name, launch.loc, target, tuple(parts.items()), launch.memory.smem)
 
 
+def without_blocks(plan: Plan) -> Plan:
+    """The plan with the memory of those arrays alone of which steps have all, whatever the blocks.
+
+    Loops inside of a step go through arrays that are whole there.
+    """
+
+    def still(launch: Launch) -> Launch:
+        cutting = (a for a in launch.axes if a.block is not None and a.place != "inner")
+        cut = {use.tensor for a in cutting for use in plan.problem.uses(a.name)}
+        whole = [w for w in launch.windows if all(isinstance(d, Whole) for d in w.dims)]
+        kept = [w for w in whole if plan.array(w.array).source not in cut]
+        parts = tuple((w.ref, padded_bytes(w.shape, w.dtype, plan.target)) for w in kept)
+        memory = _memory(launch.name, launch.loc, plan.target, parts, launch.memory.smem)
+        return replace(launch, memory=memory)
+
+    return replace(plan, launches=tuple(map(still, plan.launches)))
+
+
 def _memory(
     name: str, loc: Loc, target: Target, parts: tuple[tuple[str, int], ...], smem: int
 ) -> Memory:
@@ -88,9 +107,9 @@ def _sum(parts: Iterable[tuple[str, int]]) -> str:
 
 def _buffered(window: Window, form: Form, target: Target) -> int:
     """Bytes of a block and of those that are in flight."""
-    still = form == "grid" and window.stream is None and not window.axes
+    still = window.flows or (form == "grid" and window.stream is None and not window.axes)
     buffers = window.buffers or (1 if still else 2)
-    return padded_bytes(window.shown, window.dtype, target) * buffers
+    return padded_bytes(window.resident, window.dtype, target) * buffers
 
 
 def _temporaries(axes: Axes, sections: Iterable[Section], target: Target, form: Form) -> int:

@@ -238,7 +238,8 @@ def _in_one_step(problem: Problem, config: Config, alone: Plan) -> Iterator[_Jud
     """
     if not any(each.table and each.table.phases for each in alone.launches):
         return
-    if not inside.loops(alone):  # no blocks are that small
+    steps = [a for each in alone.launches for a in each.axes if a.block is None]
+    if any(a.tiles != 1 for a in steps) or not inside.loops(alone):  # no blocks are that small
         return
     whole = _finished(problem, config, replace(config, loop_type="fori_loop"), alone.target)
     if whole is not None and all(e.flow and e.flow.turns for e in whole.plan.launches):
@@ -295,12 +296,12 @@ def _with_room(
 
     def planned(blocks: Mapping[str, int]) -> Plan | Refusal:
         others = {n: block for n, block in blocks.items() if n not in held}
-        if inside.held(alone, others) > alone.target.vmem_physical:
+        if inside.held(alone, others, held) > alone.target.vmem_physical:
             return Refusal(Rule.FORM, "no room for these blocks", None, "", Need("smaller"))
         config = replace(asked, blocks=named(alone.ir, blocks))
         return _whole(problem, config, alone.target)
 
-    found = fitted(alone.problem, planned, blocks, least, rank.fits)
+    found = fitted(alone.problem, alone.target, planned, blocks, least, rank.fits)
     return found if isinstance(found, Plan) and rank.fits(found) else None
 
 

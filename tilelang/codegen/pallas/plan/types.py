@@ -477,6 +477,7 @@ def _launch_text(launch: Launch) -> str:
     for window in launch.windows:
         arrow = "writes" if window.output else "reads "
         init = f", first visit: {window.init}" if window.output else ""
+        init += ", all of it held" if window.held else ""
         shape = ", ".join("-" if b is None else str(b) for b in window.block)
         lines.append(f"  {arrow} {window.array} {list(window.shape)} in blocks ({shape}){init}")
     body = [stmt for section in launch.sections for stmt in section.body]

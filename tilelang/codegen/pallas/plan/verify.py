@@ -110,10 +110,16 @@ def _flow(here: Reader) -> None:
         for turn in flow.turns:
             inside = known.plus([turn.axis])
             _exprs(inside.of("what a turn waits for", launch.axis(turn.axis).loc), *turn.exprs)
+    ordered = launch.form == "grid" and all(d.semantics == "arbitrary" for d in launch.dims)
+    for window in (w for w in launch.windows if w.held):
+        all_of = here.of(f"all of {window.array}", launch.loc)
+        all_of.must("is held where other cores would have their own", ordered)
     for window in (w for w in launch.windows if w.flows):
         own = here.of(f"a piece of {window.array}", launch.loc)
         pieces = flow is not None and flow.rows * flow.pieces == window.shape[0]
         own.must("is no part of its rows", pieces)
+        around = {d.axis for d in launch.dims[:-1]}
+        own.must("is of other columns in some step of its flow", window.axes <= around)
         sizes = (launch.axis(t.axis).size if t is not None else 0 for t in tiles(launch, window))
         whole = flow is not None and all(size and flow.rows % size == 0 for size in sizes)
         own.must("is no number of whole tiles", whole)

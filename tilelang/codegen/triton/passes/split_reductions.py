@@ -136,7 +136,7 @@ def _shortened(
     step, scalars = found.step(axis.name), list[Assign]()
 
     def scalar(what: str, value: Expr) -> Expr:
-        if integers.value_of(value) is not None:
+        if not isinstance(value, Apply | Load):
             return value
         name = named(f"{axis.user}_{what}")
         scalars.append(Assign(name, value, axis.loc, name))

@@ -195,6 +195,8 @@ def quotient(a: Expr, by: int) -> Expr:
     """a // by of a number that is not negative."""
     if (value := integers.value_of(a)) is not None:
         return integers.const(value // by)
+    if isinstance(a, Apply) and a.op == "quotient" and isinstance(a.args[1], Const):
+        return quotient(a.args[0], int(a.args[1].value) * by)
     return a if by == 1 else apply("quotient", (a, integers.const(by)), INT, ())
 
 

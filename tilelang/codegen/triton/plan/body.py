@@ -25,6 +25,7 @@ from tilelang.ir import (
 )
 from tilelang.ir.integers import INT
 from tilelang.ir.lanes import arange, expanded, squeezed
+from tilelang.ir.traversal import loads
 from tilelang.schedule.refusal import Refused, Rule
 
 from .access import access, both, compare, dims_of, in_range
@@ -254,7 +255,9 @@ def axis_bounds(scope: Scope, axis: str, loc: Loc | None) -> tuple[Expr, Expr]:
     ends = []
     for expr, what in zip(found, ("begin", "end"), strict=True):
         lowered = scope.lower(expr, loc)
-        ends.append(scope.named(lowered, f"{axis}_{what}", loc))
+        if expr not in scope.ends or any(_stored(scope, e) for e in loads(expr)):
+            scope.ends[expr] = scope.named(lowered, f"{axis}_{what}", loc)
+        ends.append(scope.ends[expr])
     return ends[0], ends[1]
 
 

@@ -63,6 +63,12 @@ def state(ir: KernelIR) -> int:
     return max(map(_size, states(ir)), default=0)
 
 
+def tall(ir: KernelIR) -> bool:
+    """Whether products sum over the many rows of a state."""
+    dims = (d for carry in states(ir) for d in carry.init.type.shape)
+    return any(isinstance(d, int) and d >= WIDEST for d in dims)
+
+
 def states(ir: KernelIR) -> list[Carry]:
     """The values that loops carry and products read."""
     made = definitions(ir.body)

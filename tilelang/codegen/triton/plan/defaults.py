@@ -18,10 +18,11 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
 from .alignment import BOX, LEAST_COPY, least_alignment
-from .carried import beside, is_latent, most_keys, states
+from .carried import beside, is_latent, most_keys, states, tall
 from .groups import group_tile
 from .lives import most_alive
-from .memory import Pipe, shared_bytes
+from .memory import shared_bytes
+from .pipe import Pipe
 from .roles import Roles, longest_row, minor, products, roles, scattered, widest
 from .shapes import (
     FEW_ROWS,
@@ -52,9 +53,9 @@ MANY = 4  # blocks of scores that are held at once, from which on registers spil
 # Elements of a value without products, and lanes to cut it down to, one for each thread of a warp:
 # by the compiler, full rows of 32768 numbers do not spill on 16 warps; the most before was 16384.
 LONGEST, LEAST = 32768, 32
-# Elements of whole rows beside a product that 8 warps hold: by the compiler's figures of norms of
-# sums, twice as many spill 24 to 88 bytes, and 24 to 424 in float32.
-ROWS = 16384
+# Elements of whole rows beside a product that 8 warps hold, and how many one of float32 counts as:
+# by the compiler's figures of norms of sums, twice as many spill 24 to 328 bytes.
+ROWS, EXACT = 16384, 4
 
 
 @dataclass(frozen=True)
@@ -147,8 +148,13 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
         # results of several products of one operand: what the registers of 8 warps hold
         several = found.count > 1 and target.matrix_warps == 1
         return (128 if narrow else 64) // (2 if several else 1)
-    held = max(ROWS // longest_row(problem.ir), 16)  # as a norm before the product does
+    held = max(ROWS // _row(problem, found), 8)  # as a norm before the product does
     return rows_of(problem, axis, min(128 if narrow else 64, held))
+
+
+def _row(problem: Problem, found: Roles) -> int:
+    """The longest row, in numbers of which each takes a register at most."""
+    return longest_row(problem.ir) * (1 if found.itemsize <= 2 else EXACT)
 
 
 def _fused(problem: Problem, found: Roles, axis: Axis, target: Target) -> int:
@@ -156,7 +162,9 @@ def _fused(problem: Problem, found: Roles, axis: Axis, target: Target) -> int:
     if found.of[axis.name] == {"columns"}:
         # of the last product alone: each tile of them computes the others again
         if found.itemsize > 2 and states(problem.ir):
-            return 32  # by the compiler's figures 64 of a state spill 952 bytes, 32 up to 248
+            # by the compiler's figures 64 of a state spill 952 bytes; of 128 rows 32 spill 328 on
+            # sm_80, and 16 none, or 56 where it decays
+            return 16 if tall(problem.ir) else 32
         return 64 if beside(problem.ir, found) else 128
     parallel = problem.fact(axis.name).kind == "parallel"
     times = max(widest(problem.ir) // WIDEST, 1)
@@ -318,7 +326,7 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
         or (three and (found.count > 2 or held >= HELD))
     )
     rows = max((blocks.get(a, 1) for a, role in found.of.items() if role == {"rows"}), default=1)
-    long = 0 if found.fused else rows * longest_row(problem.ir)
+    long = 0 if found.fused else rows * _row(problem, found)
     tight = tight or long > ROWS // 2
     warps = 8 if largest >= 128 * (64 if found.fused or wide else 128) or tight else 4
     warps = 16 if long > ROWS else warps

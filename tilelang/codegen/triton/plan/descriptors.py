@@ -126,8 +126,7 @@ def _aligned(kernel: Prepared, entry: Index, size: int) -> bool:
         case Span(start, _):
             return start * size % ALIGNMENT == 0
         case Along(axis):
-            static = kernel.ir.axis(axis).static
-            return static is not None and static[0] * size % ALIGNMENT == 0
+            return kernel.is_multiple(kernel.range(axis)[0], ALIGNMENT // size)
         case _:
             return False
 

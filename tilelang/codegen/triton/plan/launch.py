@@ -172,7 +172,7 @@ def _axis(kernel: Prepared, nest: Nest, name: str) -> AxisPlan:
 
 def _ordered(kernel: Prepared, steps: tuple[Step, ...]) -> frozenset[str]:
     """Loops whose iterations may store to the same elements, by the name of their index."""
-    ordered = {a.name for a in kernel.facts.axes if a.kind == "ordered"}
+    ordered = {a.name for a in kernel.facts.axes if a.meets}
     names = {n for a in ordered for n in (a, f"{a}_start")}
     loops = {s.name for s in every_step(steps) if isinstance(s, For)}
     return frozenset(n for n in loops if n in names or n.rpartition("_")[0] in names)
@@ -338,18 +338,19 @@ def _numbers(
         return _decoded(axes, counts, number)
     rows, columns = wide[-2:]
     high, across = counts[rows], counts[columns]
-    band = min(band, high)
     numbers = _decoded(axes[:-2], counts, quotient(number, high * across))
-    tile = number
+    place, first = number, integers.const(0)
+    size: Expr = integers.const(min(band, high))
     if len(axes) > 2:
-        tile = scope.let("tile", _rest(number, high * across))
-    first = scope.let("band", integers.mul(quotient(tile, band * across), band))
-    size: Expr = integers.const(band)
-    if high % band:
-        left = apply("sub", (integers.const(high), first), "int32", ())
-        size = scope.let("band_rows", integers.minimum(left, band))
-    place = scope.let("place", _rest(tile, band * across))
-    numbers[rows] = apply("add", (first, Apply("remainder", (place, size), INT)), "int32", ())
+        place = scope.let("tile" if band < high else "place", _rest(number, high * across))
+    if band < high:
+        first = scope.let("band", integers.mul(quotient(place, band * across), band))
+        place = scope.let("place", _rest(place, band * across))
+    if band < high and high % band:
+        size = scope.let(
+            "band_rows", integers.minimum(integers.sub(integers.const(high), first), band)
+        )
+    numbers[rows] = integers.add(first, Apply("remainder", (place, size), INT))
     numbers[columns] = Apply("quotient", (place, size), INT)
     return numbers
 

@@ -15,7 +15,7 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
-from .memory import Pipe
+from .pipe import Pipe
 from .specialized import WARPS
 from .steps import every_step, exprs
 from .types import Launch

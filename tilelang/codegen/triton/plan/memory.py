@@ -16,12 +16,12 @@ inside needs; and what changes the places of lanes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from tilelang.analysis.facts import Facts
-from tilelang.codegen.triton.target import Target
 from tilelang.ir import (
     Along,
     Apply,
@@ -33,12 +33,13 @@ from tilelang.ir import (
     KernelIR,
     Load,
     Loop,
-    Stmt,
     Store,
     TileIndex,
     TileScalar,
     Var,
     every_expr,
+    every_loop,
+    every_store,
     multiplied,
     reached,
     statement_exprs,
@@ -47,16 +48,17 @@ from tilelang.ir import (
 )
 from tilelang.ir.traversal import definitions, index_exprs
 from tilelang.language.dtypes import itemsize
-from tilelang.language.op import OPS, SAME
 
 from .alignment import LEAST_COPY, uncopied
 from .life import Life
+from .pipe import Pipe
 from .placement import programs
 from .reductions import lanes_of, moved_bytes, reduction_bytes, value_bytes
+from .results import leaving_bytes, of_loads, result_bytes
 from .roles import products, summed
+from .turns import ProductUse, turns
 from .unmoved import depends
 
-MATRIX_ROWS = 64  # of a result, that four warps multiply asynchronously
 ROWS = 128  # of tensor memory: numbers of 4 bytes in one of its columns
 COLUMN = ROWS * 4  # bytes of one
 THREE = 3  # products of tf32 that stand for one of float32
@@ -64,35 +66,6 @@ THREE = 3  # products of tf32 that stand for one of float32
 # compiler's figures 64 x 512 of bfloat16 do, and 128 x 128 do not.
 HELD = 32 << 10
 BARRIERS = 48  # bytes, for the products of sm_100
-
-
-@dataclass(frozen=True)
-class Pipe:
-    """How operands reach products: what the shared memory of a loop depends on besides blocks."""
-
-    target: Target
-    warps: int
-    stages: int
-    precision: str  # of float32
-    boxes: bool = False  # whether descriptors copy operands, whatever dimensions of one they have
-
-    def asynchronous(self, dot: Apply, blocks: Mapping[str, int]) -> bool:
-        """Whether the product reads shared memory while the program goes on: one of 64 rows."""
-        a, b = dot.args
-        *batch, rows, _ = (lanes_of(d, blocks) for d in dot.type.shape)
-        if rows < MATRIX_ROWS or prod(batch) > 1:
-            return False
-        contract: tuple[int, int] = dot.attr("contract")
-        if "int8" in a.type.dtype and contract[1] != b.type.rank - 1:
-            return False  # which takes a right operand only if what is summed is contiguous
-        grouped = self.target.matrix_warps > 1 and self.warps % self.target.matrix_warps == 0
-        known = a.type.dtype in self.target.asynchronous
-        exact = a.type.dtype == "float32" and self.precision == "ieee"
-        return grouped and known and not exact
-
-    def parts(self, dot: Apply) -> int:
-        """Pieces that an operand is split into: a large and a small one for three products."""
-        return 2 if dot.args[0].type.dtype == "float32" and self.precision == "tf32x3" else 1
 
 
 def shared_bytes(ir: KernelIR, facts: Facts, blocks: Mapping[str, int], pipe: Pipe) -> int:
@@ -104,12 +77,13 @@ def launch_bytes(
     ir: KernelIR, facts: Facts, loop: Loop, blocks: Mapping[str, int], pipe: Pipe
 ) -> int:
     """Bytes of one launch: of its largest loop, or of a result on its way to memory."""
-    made, taken = definitions(ir.body), programs(ir, facts, loop)
+    made, taken = _made(ir), programs(ir, facts, loop)
     loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
     once = {s.axis for s in loops if _is_once(ir, s.axis, blocks)}
-    slow = uncopied(ir)
+    slow, cut = uncopied(ir), frozenset(a.name for a in ir.axes if a.static is None)
     found = {
-        s.axis: _Loop(s, blocks, pipe, made, s.axis not in {*taken, *once}, slow) for s in loops
+        s.axis: _Loop(s, blocks, pipe, made, s.axis not in {*taken, *once}, slow, cut)
+        for s in loops
     }
     if not products(ir):
         stored = ir.stored((loop,))
@@ -122,19 +96,19 @@ def launch_bytes(
     most = needed(loop)
     if not most:
         return reduction_bytes(loop, blocks, pipe.warps, made)
-    return max(most, _stored_bytes(statements((loop,)), blocks, made))
-
-
-def _stored_bytes(body: Iterable[Stmt], blocks: Mapping[str, int], made: Mapping[str, Expr]) -> int:
-    """Bytes of the largest result on its way to memory: what is made of loads lies as they do."""
-    stored = (s.value for s in body if isinstance(s, Store) and s.value.type.rank > 1)
-    return max((value_bytes(v, blocks) for v in stored if not _of_loads(v, made)), default=0)
+    return max(most, result_bytes(every_store((loop,)), blocks, made))
 
 
 def _is_once(ir: KernelIR, axis: str, blocks: Mapping[str, int]) -> bool:
     """Whether a loop has one step, which the compiler knows: it is none, then."""
     known = ir.axis(axis).static
     return known is not None and known[1] - known[0] <= blocks.get(axis, 1)
+
+
+def _made(ir: KernelIR) -> dict[str, Expr]:
+    """What names stand for, those of what loops carry out too."""
+    carries = (c for loop in every_loop(ir.body) for c in loop.carries)
+    return definitions(ir.body) | {c.out: c.next for c in carries}
 
 
 def copies_ahead(ir: KernelIR, loop: Loop, stored: Collection[str]) -> bool:
@@ -161,7 +135,7 @@ def own_exprs(loop: Loop) -> Iterator[Expr]:
 
 def launch_columns(ir: KernelIR, loop: Loop, blocks: Mapping[str, int], pipe: Pipe) -> int:
     """Columns of tensor memory that one launch needs at least: those of its largest loop."""
-    made = definitions(ir.body)
+    made = _made(ir)
     return _most(loop, lambda one, inner: _Loop(one, blocks, pipe, made, True).columns(inner))
 
 
@@ -181,6 +155,7 @@ class _Loop:
     made: Mapping[str, Expr]
     runs: bool
     slow: frozenset[str] = frozenset()  # arrays of which threads load every number
+    cut: frozenset[str] = frozenset()  # axes whose range memory holds
 
     def bytes(self, inside: Callable[[Loop], int]) -> int:
         """What all of the loop keeps, and the most that is beside it while one of its parts runs.
@@ -190,11 +165,7 @@ class _Loop:
         parts = self._parts()
         dots = [what for _, what in parts if isinstance(what, Apply)]
         kept, beside = self._held(parts)
-        uses = Counter(load for d in dots for load in {self._source(a)[0] for a in d.args} if load)
-        if self._crowded() and self.ahead:  # an iteration more lies between first and last use
-            again = [key for key, n in uses.items() if n > 1 and self._moves(key)]
-            kept |= {key: kept[key] + value_bytes(key, self.blocks) for key in again}
-        for load in self._others({*kept, *beside}) if dots else ():
+        for load in self._others({*kept, *(key for key, _ in beside)}) if dots else ():
             kept[load] = self.ahead * value_bytes(load, self.blocks)
         needs = [inside(what) if isinstance(what, Loop) else 0 for _, what in parts]
         most = (sum((n, *(b.beside(i) for b in beside.values()))) for i, n in enumerate(needs))
@@ -203,7 +174,9 @@ class _Loop:
         split = max(map(self.pipe.parts, dots), default=1)
         moved = split * moved_bytes(own_exprs(self.loop), self.blocks)
         # beside what is kept: of a launch that keeps nothing, launch_bytes has the largest result
-        stored = _stored_bytes(self.loop.body, self.blocks, self.made) if kept else 0
+        stores = [s for s in self.loop.body if isinstance(s, Store)] if kept else []
+        pipe = self.pipe
+        stored = leaving_bytes(stores, self.blocks, self.made, self.cut, pipe.target, pipe.warps)
         return sum(kept.values()) + max([passing, stored, *most]) + moved + barriers
 
     def _parts(self) -> tuple[tuple[int, Apply | Loop], ...]:
@@ -237,11 +210,12 @@ class _Loop:
 
     def _held(
         self, parts: tuple[tuple[int, Apply | Loop], ...]
-    ) -> tuple[dict[Expr, int], dict[Expr, Life]]:
+    ) -> tuple[dict[Expr, int], dict[tuple[Expr, object], Life]]:
         """What operands take for the whole loop, and what they take from one part to another."""
         made = self._made(parts)
+        uses = Counter(a for _, dot in parts if isinstance(dot, Apply) for a in dot.args)
         kept: dict[Expr, int] = {}
-        beside: dict[Expr, Life] = {}
+        beside: dict[tuple[Expr, object], Life] = {}  # by what it is, and how warps read it
         for number, (_, dot) in enumerate(parts):
             if isinstance(dot, Loop):
                 continue
@@ -252,11 +226,15 @@ class _Loop:
                     kept[key] = max(kept.get(key, 0), size)
                 read = None if self._asynchronous(dot) else (side, _across(dot, side))
                 several = read is not None and self.pipe.parts(dot) > 1
+                # what several products turn passes through memory for each of them
+                turned = uses[dot.args[side]] > 1 and _turns(dot.args[side])
+                way = read if turned else None
                 for key, size in passing:
-                    first = min(made.get(key, number), number)
+                    again = (key, way) not in beside and any(one == key for one, _ in beside)
+                    first = number if again else min(made.get(key, number), number)
                     passes = several and isinstance(key, Load)
                     life = Life(size, first, number, read, passes, waits)
-                    beside[key] = life.after(beside.get(key))
+                    beside[key, way] = life.after(beside.get((key, way)))
                 if any(not isinstance(key, Load) for key, _ in passing):
                     waits = number
         return kept, beside
@@ -335,7 +313,8 @@ class _Loop:
             turned = side == 0 and _turned(dot) and itemsize(load.type.dtype) < LEAST_COPY
             slow = load.tensor in self.slow
             arrives = (through or (flat and not turned)) and not slow
-            count = self.ahead + (through and direct) if self.ahead and arrives else 0
+            count = self._turns.get(load, self.ahead + (through and direct))
+            count = count if self.ahead and arrives else 0
             if slow and self.ahead and through and self.pipe.target.columns:
                 count = 2  # one is filled while the product reads the other
             split = parts > 1 and not self.ahead and bool(self._computed(dot, side, True))
@@ -344,13 +323,56 @@ class _Loop:
                 where.append((load, max(count, 1) * value_bytes(load, self.blocks)))
         elif load is not None and not (side == 0 and through and self._in_registers(load)):
             kept.append((operand, parts * size))
-        # registers hold the others, which are results of products
+        # registers hold the others, which are results of products; tensor memory what loops make
         large = not through or size > HELD or self._lies(operand)
+        innermost = not any(isinstance(s, Loop) for s in self.loop.body)
+        large = large or (parts == 1 and innermost and self.pipe.target.columns > 0)
         if load is None and side == 0 and large and self._stays(operand):
             kept.append((operand, parts * size))
         elif not direct and (load is None or self._moves(load)):
-            passing += self._computed(dot, side, load is not None)
+            use = self._uses.get(dot)
+            whole = use is not None and use.stays and not use.copied and self.ahead
+            found = kept if whole else passing  # which the product reads while the next turn begins
+            found += self._computed(dot, side, load is not None)
         return kept, passing
+
+    @cached_property
+    def _uses(self) -> Mapping[Apply, ProductUse]:
+        """The loop's own products beside tensor memory, where all of them are asynchronous."""
+        dots = list(self._dots())
+        if not self.pipe.target.columns or not all(map(self._asynchronous, dots)):
+            return {}
+        alone = all(self.pipe.parts(dot) == 1 for dot in dots)
+        return {dot: self._use(dot, dots) for dot in dots} if alone else {}
+
+    @cached_property
+    def _turns(self) -> Mapping[Expr, int]:
+        """How often there is what these products read."""
+        return turns(list(self._uses.values()), self.ahead)
+
+    def _use(self, dot: Apply, dots: list[Apply]) -> ProductUse:
+        """What one of the loop's own products reads and gives."""
+        sources = [self._source(a) for a in dot.args]
+        loads = {load for load, plain in sources if load is not None and plain}
+        given = (
+            (plain and load is not None) or not depends(a, self.loop)
+            for a, (load, plain) in zip(dot.args, sources, strict=True)
+        )
+        fed = [
+            n
+            for n, d in enumerate(dots)
+            if any(dot in reached(a, self.made) for a in self._needs(d))
+        ]
+        stores = [s.value for s in self.loop.body if isinstance(s, Store)]
+        read = bool(fed) or any(dot in reached(value, self.made) for value in stores)
+        return ProductUse(loads, fed, all(given), read)
+
+    def _needs(self, dot: Apply) -> tuple[Expr, ...]:
+        """What a product is computed from: its operands, and what it is added to."""
+        every = list(self._dots())
+        sums = (e for e in own_exprs(self.loop) if isinstance(e, Apply) and e.op == "add")
+        pairs = (e.args if e.args[1] in every else e.args[::-1] for e in sums)
+        return (*dot.args, *(other for other, product in pairs if product == dot))
 
     def _stays(self, operand: Expr) -> bool:
         """Whether a left operand that was computed before the loop is read in each iteration."""
@@ -389,20 +411,20 @@ class _Loop:
         size = value_bytes(operand, self.blocks)
         if self._asynchronous(dot):
             apart = self._lies(operand) and not (loaded or self.ahead)
-            passes = side == 1 or (parts == 1 and (_turned(dot) or self._crowded() or apart))
+            passes = side == 1 or (parts == 1 and (_turned(dot) or apart))
             return [(operand, parts * size)] if passes else []
         if loaded:
             return []
-        of_loads, made_before = _of_loads(operand, self.made), not multiplied(operand, self.made)
+        by_number, made_before = of_loads(operand, self.made), not multiplied(operand, self.made)
         if parts == 1 and made_before:
-            return [] if of_loads else [(operand, size)]
+            return [] if by_number else [(operand, size)]
         every = list(dict.fromkeys(_dots_in(self.loop)))  # and those of loops inside, which feed it
         across = any(rows < columns for rows, columns in map(self._shape, every))
         chained = len(every) > 1 and across
         # a right operand that is loaded for three products has left memory by then
         gone = parts > 1 and not self.ahead and self._source(dot.args[1])[0] is not None
         if side == 0 and (gone or not chained):
-            whole = made_before and not (of_loads or chained)  # and split where it is multiplied
+            whole = made_before and not (by_number or chained)  # and split where it is multiplied
             return [(operand, size)] if whole else []
         return [(operand, parts * size)]
 
@@ -413,10 +435,6 @@ class _Loop:
         tensor memory takes either.
         """
         return not (multiplied(operand, self.made) or self.pipe.target.columns)
-
-    def _crowded(self) -> bool:
-        """Whether tensor memory has no room for left operands besides results."""
-        return bool(self.pipe.target.columns) and len(list(self._dots())) > 2
 
     def _asynchronous(self, dot: Apply) -> bool:
         return self.pipe.asynchronous(dot, self.blocks)
@@ -451,25 +469,18 @@ def _across(dot: Apply, side: int) -> bool:
     return across
 
 
+def _turns(operand: Expr) -> bool:
+    """Whether registers turn what is multiplied."""
+    while isinstance(operand, Apply) and operand.op == "cast":
+        operand = operand.args[0]
+    return isinstance(operand, Apply) and operand.op == "transpose"
+
+
 def _turned(dot: Apply) -> bool:
     """Whether the left operand is multiplied in another order than it has."""
     contract: tuple[int, int] = dot.attr("contract")
     left = dot.args[0]
     return contract[0] != left.type.rank - 1 or (isinstance(left, Apply) and left.op == "transpose")
-
-
-def _of_loads(expr: Expr, made: Mapping[str, Expr]) -> bool:
-    """Whether a value is computed number by number of loads, which the compiler lays out for it."""
-
-    def ends(part: Expr) -> bool:
-        return isinstance(part, Load) or not part.type.shape
-
-    def apart(part: Expr) -> bool:
-        return isinstance(part, Apply) and (
-            OPS[part.op].kind == "elementwise" or part.op in {*SAME, "full"}
-        )
-
-    return all(ends(e) or apart(e) for e in reached(expr, made, lambda part: not ends(part)))
 
 
 def _picked(load: Load, loop: Loop, made: Mapping[str, Expr]) -> bool:

@@ -96,12 +96,25 @@ class Prepared:
 
         Ends that leave 32 bits keep the powers of two that divide them, and no other number.
         """
-        step, ends = self.step(axis), [inlined(b, self.defined) for b in self.range(axis)]
-        begin, end = map(integers.linear, ends)
+        step, ends = self.step(axis), self.range(axis)
+        begin, end = (integers.linear(inlined(b, self.defined)) for b in ends)
         length = integers.plus(end, begin, by=-1)
         if length is not None and not length[0] and length[1] % step == 0:
             return True
-        return step == power_of_two(step) and all(integers.is_multiple(b, step) for b in ends)
+        return step == power_of_two(step) and all(self.is_multiple(b, step) for b in ends)
+
+    def is_multiple(self, bound: Expr, of: int) -> bool:
+        """Whether a bound is a multiple of a power of two, as edges of tiles of as many may be."""
+
+        def edge(part: Expr) -> bool:
+            if not isinstance(part, TileScalar) or part.what not in ("begin", "end"):
+                return False
+            ends = self.range(part.axis)
+            ends = ends[:1] if part.what == "begin" or self.is_whole(part.axis) else ends
+            divided = self.step(part.axis) % of == 0
+            return divided and all(self.is_multiple(b, of) for b in ends)
+
+        return integers.is_multiple(inlined(bound, self.defined), of, edge)
 
     @cached_property
     def partial(self) -> frozenset[str]:

@@ -41,15 +41,19 @@ from .descriptors import Boxes, End, box_of
 from .problem import Prepared
 from .types import Access, Descriptor, Fetch, Let, Read, Step
 
+PLAIN = {"power": "pow", "quotient": "floordiv", "remainder": "mod"}  # ops of numbers alone
+
 
 def _computed(expr: Expr) -> Expr:
     """An op of numbers, such as the index of a grid of one, as a number: those have no methods."""
     if not isinstance(expr, Apply):
         return expr
-    op = "pow" if expr.op == "power" else expr.op
+    op = PLAIN.get(expr.op, expr.op)
     if all(isinstance(a, Const) for a in expr.args) and op in OPS and OPS[op].kind == "elementwise":
         value = evaluate(replace(expr, op=op, attrs=()), {})
         return Const(float(value) if is_float(expr.type.dtype) else value.item(), expr.type)
+    if expr.op in ("add", "sub") and expr.type == integers.INT:
+        return integers.shorter(expr)
     if expr.op == "power" and isinstance(expr.args[0], Const):
         base = apply("full", (), expr.type.dtype, (), value=expr.args[0].value)
         return replace(expr, args=(base, expr.args[1]))
@@ -94,6 +98,7 @@ class Scope:
     locals: dict[str, Expr] = field(default_factory=dict)
     axes: dict[str, Running] = field(default_factory=dict)
     seen: dict[Load, Var] = field(default_factory=dict)
+    ends: dict[Expr, Expr] = field(default_factory=dict)  # of ranges, as they were lowered
     wished: dict[str, str] = field(default_factory=dict)  # name of the IR -> its name in the text
     own: set[str] = field(default_factory=set)  # names that this body defines
     steps: list[Step] = field(default_factory=list)
@@ -104,7 +109,8 @@ class Scope:
 
     def inner(self) -> Scope:
         """A scope for the body of a loop."""
-        return Scope(self.shared, dict(self.locals), dict(self.axes), dict(self.seen))
+        own = dict(self.locals), dict(self.axes), dict(self.seen), dict(self.ends)
+        return Scope(self.shared, *own)
 
     def let(self, wish: str, value: Expr, loc: Loc | None = None) -> Var:
         """A new name of the text for a value that is lowered already."""

@@ -45,7 +45,8 @@ from .legality import (
     refuse_descriptors,
     refuse_memory,
 )
-from .memory import BARRIERS, Pipe, launch_bytes, launch_columns
+from .memory import BARRIERS, launch_bytes, launch_columns
+from .pipe import Pipe
 from .problem import Prepared
 from .specialized import refuse_unspecialized
 from .split import parts_of, reduction_of

@@ -14,7 +14,7 @@ from tilelang.errors import Loc
 from tilelang.ir import KernelIR
 from tilelang.language.dtypes import itemsize
 
-from .memory import Pipe
+from .pipe import Pipe
 from .roles import products
 
 

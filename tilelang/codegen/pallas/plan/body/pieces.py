@@ -78,7 +78,7 @@ def _cut(
 ) -> Launch | None:
     """The launch with a section in pieces of the rows of `axis`."""
     size = _paying(launch, section, axis, target) if rows is None else rows
-    if not size or axis.size % size or axis.size <= size:
+    if not size or not _divides(size, axis.size):
         return None
     piece = _piece(launch, axis, size)
     rewriting = _Rows(axis.name, Step(piece.name, size))
@@ -99,6 +99,11 @@ def _cut(
     return replace(launch, axes=(*launch.axes, piece), sections=sections)
 
 
+def _divides(rows: int, tile: int) -> bool:
+    """Whether a tile is several whole pieces: rows of no piece would be computed by nobody."""
+    return rows < tile and tile % rows == 0
+
+
 def _paying(launch: Launch, section: Section, axis: AxisPlan, target: Target) -> int:
     """Rows of a piece where they are work enough for the units to overlap; else 0."""
     _, wide = _columns(launch, section, axis)
@@ -106,7 +111,7 @@ def _paying(launch: Launch, section: Section, axis: AxisPlan, target: Target) ->
         return 0
     least = NUMBERS_LEAST << target.wide
     size = max(ROWS_LEAST, least // (1 << (wide - 1).bit_length()))
-    return size if size * wide >= least and axis.size % size == 0 else 0
+    return size if size * wide >= least else 0
 
 
 def _columns(launch: Launch, section: Section, axis: AxisPlan) -> tuple[Dim, int]:

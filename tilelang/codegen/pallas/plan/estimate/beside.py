@@ -17,7 +17,8 @@ from tilelang.schedule.problem import Problem
 
 from .numbers import Numbers
 from .offsets import typical
-from .seconds import generation, of_launch
+from .seconds import generation, of_launch, together
+from .steps import listed
 
 COUNTS = (16, 8, 4, 2)  # iterations in a step: by v6e's schedules softmax takes 158, 173 and 201 us
 REGISTERS = 256  # of the rows of all of them, where each is text that is compiled
@@ -37,9 +38,13 @@ def _each(launch: Launch, target: Target, arrays: Numbers) -> Launch:
     near = alone(launch, target)
     if near is None:
         return launch
-    before = min(of_launch(one, target, arrays).seconds for one in (launch, near))
     counts = ((_most(near, size), size) for size in sizes(near))
-    tried = [beside(near, count, size) for count, size in counts if count]
+    steps = listed(near, arrays)
+    made = (beside(near, count, size) for count, size in counts if count)
+    tried = [one for one in made if one.beside and together(one.beside, steps).any()]
+    if not tried:
+        return launch
+    before = min(of_launch(one, target, arrays).seconds for one in (launch, near))
     found = [(of_launch(one, target, arrays).seconds, n) for n, one in enumerate(tried)]
     seconds, best = min(found, default=(before, 0))
     return tried[best] if WORTH * seconds < before else launch

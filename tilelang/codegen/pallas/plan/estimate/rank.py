@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 
-from tilelang.codegen.pallas.plan.blocks import multiple
+from tilelang.codegen.pallas.plan.blocks import multiple, whole
 from tilelang.codegen.pallas.plan.memory import with_margin
 from tilelang.codegen.pallas.plan.physical import Inner, PStmt, TakeRows, flat, parts_of
 from tilelang.codegen.pallas.plan.types import Launch, Plan, Write
@@ -261,7 +261,7 @@ def _tied(problem: Problem) -> list[tuple[str, ...]]:
 
 
 def _sizes(problem: Problem, names: tuple[str, ...], target: Target) -> tuple[int, ...]:
-    length = max(problem.extent(names[0]), 1)
+    length = max(whole(problem, problem.axis(n), target) for n in names)
     need = max(multiple(problem, n, target) for n in names)
     places = {use.place for n in names for use in problem.uses(n)}
     least = max(need, LEAST if 1 in places else ROWS if 2 in places else BATCH)

@@ -8,6 +8,7 @@ While a step computes, the blocks of the next one come and those of the one befo
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -95,7 +96,8 @@ def of_launch(
     share = _share(launch, steps, target.cores)
     there = near.bytes_near(launch, target)
     flowing = [w for w in launch.windows if w.flows]
-    flows = sum(float(np.mean(_size(w, steps))) for w in flowing)
+    around = math.prod(d.extent or 1 for d in launch.dims[:-1])  # each with a flow of its own
+    flows = around * sum(float(np.mean(_size(w, steps))) for w in flowing)
     if there is None:
         body = (
             _piped(compute, copied, chip, _ahead(launch), launch.form == "grid")
@@ -107,7 +109,8 @@ def of_launch(
             shares = _shares(launch, steps, core, costs)
             body = _turning(body, shares, (flows - goes, goes), launch.flow, chip)
         else:
-            body = _flowing(body, flows / chip.bandwidth, launch.flow, steps)
+            copies = flows / chip.bandwidth * share
+            body = _flowing(body, copies, launch.flow, steps.count * steps.times / around)
         ends = copied.last / chip.bandwidth + chip.write
     else:
         compute = compute - (near.saved(launch, costs) / chip.clock if steps.count == 1 else 0)
@@ -196,7 +199,8 @@ def _cycles(done: tuple[np.ndarray, ...], costs: Costs, launch: Launch) -> np.nd
     beside = costs.others * (units.sum(axis=0) - slowest)
     waits = costs.turns * at["turns"] + costs.rows * at["rows"] + costs.chain * at["chain"]
     waits += DEEP * at["deep"] * (at["matrix"] == 0) + costs.pipeline * at["piped"]
-    waits += costs.window * sum(w.stepped and bool(w.axes) for w in launch.windows)
+    moved = (w.stepped and bool(w.axes) and not w.flows for w in launch.windows)
+    waits += costs.window * sum(moved)
     return (costs.pipeline if launch.form == "pipeline" else costs.grid) + slowest + beside + waits
 
 
@@ -215,6 +219,11 @@ def _several(
     straight = (
         float(_cycles(tuple(np.array([done.get(t, 0.0)]) for t in TERMS), costs, launch)[0]) - step
     )
+    return np.where(together(many, steps), step / many.count + straight, alone + ASKED)
+
+
+def together(many: Beside, steps: Steps) -> np.ndarray:
+    """The iterations that run without loops: short tiles hold what all of their step go through."""
     fits = np.ones(steps.count, bool)
     for axis in many.short:
         at = with_lines(axis.range, steps.at)
@@ -222,8 +231,7 @@ def _several(
         fits &= np.zeros(steps.count, bool) if stop is None else np.asarray(stop) <= 1
     whole = -(-steps.count // many.count) * many.count
     every = np.pad(fits, (0, whole - steps.count), constant_values=True)
-    together = np.repeat(every.reshape(-1, many.count).all(axis=1), many.count)[: steps.count]
-    return np.where(together, step / many.count + straight, alone + ASKED)
+    return np.repeat(every.reshape(-1, many.count).all(axis=1), many.count)[: steps.count]
 
 
 def _waits_for_pipes(
@@ -364,11 +372,11 @@ def _piped(
     return ended * (float(least.sum()) / first if first else 1)
 
 
-def _flowing(body: float, copies: float, flow: Flow | None, steps: Steps) -> float:
+def _flowing(body: float, copies: float, flow: Flow | None, steps: float) -> float:
     """Seconds of steps beside copies in pieces: both wait for the first piece, or the last step."""
     if flow is None:
         return body
-    parts = min(flow.pieces, max(steps.count * steps.times, 1))
+    parts = min(flow.pieces, max(steps, 1))
     return max(body, copies) + min(body, copies) / parts
 
 
@@ -406,6 +414,8 @@ def _size(window: Window, steps: Steps) -> np.ndarray | float:
 
     The only row of an array has each number in a word of its own.
     """
+    if window.held:
+        return float(math.prod(window.shape) * itemsize(window.dtype))
     alone = len(window.shape) > 1 and window.shape[-2] == 1
     size: np.ndarray | float = float(max(itemsize(window.dtype), 4 if alone else 0))
     for place, (dim, length) in enumerate(zip(window.dims, window.shape, strict=True)):

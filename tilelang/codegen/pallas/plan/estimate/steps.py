@@ -73,6 +73,8 @@ class Steps:
 
     def moves(self, window: Window) -> np.ndarray:
         """The steps that show another block than the step before."""
+        if window.held:
+            return _first(self.count)
         at = self.at
         tracks = self.launch.table.tracks if self.launch.table is not None else ()
         for track in tracks:

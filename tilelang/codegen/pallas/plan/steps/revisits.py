@@ -154,7 +154,7 @@ def visits_all(
     others = window.axes.intersection(order.columns)
     for dim, size in zip(window.dims, window.shape, strict=True):
         match dim:
-            case Whole():
+            case Whole() | Packed(whole=True):
                 continue
             case ByTile(axis) if axes[axis].place == "table" and axes[axis].ragged:
                 grid_only = all(axes[a].block is None for a in others - {axis})

@@ -9,17 +9,20 @@ Every step has whole arrays, of which loops inside of it see the rows of a range
 them before its first step and behind its last one, and nothing would be computed meanwhile.  Here a
 step waits for pieces up to the end of its range, and pieces in front of it go.  Ranges rise; where
 they do not, because nobody checked, pieces that had gone are waited for and go again.
+
+Around these steps there may be others, which have all rows of other columns: each of them is a flow
+of its own, in the same memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
 
 from tilelang import ir
-from tilelang.codegen.pallas.target import Target
+from tilelang.codegen.pallas.target import Target, padded_bytes
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, integers
 from tilelang.ir.integers import INT
@@ -31,12 +34,13 @@ from ..axis import AxisPlan
 from ..beside import Beside
 from ..flow import BACK, GONE, HERE, HIGH, LOW, REACH, Again, ByStep, Comes, Flow, Goes, Turn
 from ..physical import Inner, PStmt, Read, Select, Step, TakeRows, Tiles, Write, flat, parts_of
-from ..types import Launch, Plan
+from ..types import Dim, Launch, Plan
 from .near_ranges import near_ranges
-from .types import Whole, Window
+from .types import ByTile, Whole, Window, WindowDim
 
 WORTH = 1 << 20  # bytes of arrays: less comes about as fast at once
 NEAR = 8 << 20  # bytes with which tiles near their range pay: layer norm of 1 MiB 5.7 us, not 4.7
+HELD = 16  # of the bytes that flow, the part that others may take which are held
 PIECE, MOST = 1 << 18, 32  # bytes of a piece that a copy is worth, and how many there are at most
 
 
@@ -48,23 +52,63 @@ def flowing(launch: Launch, target: Target, config: Config) -> Launch:
     asked = config.windows == "flowing"
     if not asked and (config.windows is not None or target.interpreted):
         return launch
-    alone = _one_step(launch)
+    given, alone = launch, _one_step(launch)
+    if not alone and target.cores == 1:
+        launch = _in_order(launch, launch.dims[-1:])
     found = tuple(_flowing_windows(launch, alone)) if alone or _steps_in_order(launch) else ()
     used = [a for w in found for a in _axes(launch, w, alone)]
     rows = _piece(found, used, target)
     if not found or rows is None:
-        return _refused(asked, launch, launch.loc)
+        return _refused(asked, given, launch.loc)
     refs = frozenset(w.ref for w in found)
     size = sum(_row_bytes(w) * w.shape[0] for w in found)
-    others = any(w.axes for w in launch.windows)  # their copies would wait behind all pieces
+    if not alone:
+        launch = _held(launch, refs, size, target)
+    # copies of others would wait behind all pieces
+    others = any(w.axes for w in launch.windows if w.ref not in refs)
     if not asked and (others or size < WORTH):
-        return launch
+        return given
     if not alone and (asked or size >= NEAR):
         launch = near_ranges(launch, used, refs, math.lcm(*_registers(found, target)))
     pieces = found[0].shape[0] // rows
     flow = Flow(rows, pieces, None, _turns(launch, found, rows)) if alone else None
     windows = tuple(replace(w, flows=w.ref in refs) for w in launch.windows)
     return replace(launch, windows=windows, flow=flow or by_step(launch, used, rows, pieces))
+
+
+def _in_order(launch: Launch, dims: tuple[Dim, ...]) -> Launch:
+    """The launch in which one core runs the steps of these dimensions one after another."""
+    ordered = (replace(d, semantics="arbitrary") if d in dims else d for d in launch.dims)
+    return replace(launch, dims=tuple(ordered))
+
+
+def _held(launch: Launch, flows: frozenset[str], size: int, target: Target) -> Launch:
+    """The launch with all of its other arrays in vector memory, where those are small.
+
+    A block that a step copies waits behind all pieces on their way.  Of cores each has its own.
+    """
+    others = [w for w in launch.windows if w.ref not in flows and w.axes]
+    if not others or (target.cores > 1 and any(d.semantics != "arbitrary" for d in launch.dims)):
+        return launch
+    held = sum(padded_bytes(w.padded, w.dtype, target) for w in others)
+    if held > max(WORTH, size // HELD) or not all(_may_be_held(w, target) for w in others):
+        return launch
+    refs = {w.ref for w in others}
+    windows = tuple(replace(w, held=w.ref in refs) for w in launch.windows)
+    return replace(_in_order(launch, launch.dims), windows=windows)
+
+
+def _may_be_held(window: Window, target: Target) -> bool:
+    """Whether a step may see its block of what has not moved: whole registers of lanes.
+
+    What an output held before has to be where it is, and a pipeline of its own has its blocks.
+    """
+    own = window.stepped and window.turned is None and window.track is None
+    if not own or window.existing is not None or window.back or window.exact:
+        return False
+    last = window.block[-1]
+    aligned = last is not None and last % target.tile(1, itemsize(window.dtype)) == 0
+    return aligned or last == window.padded[-1]
 
 
 def by_step(
@@ -168,11 +212,12 @@ def _refused(asked: bool, launch: Launch, loc: Loc | None) -> Launch:
 
 
 def _steps_in_order(launch: Launch) -> bool:
-    """Whether the steps are those of one loop, one after another on one core."""
-    if launch.form != "grid" or launch.prefetches or launch.cores > 1 or len(launch.dims) != 1:
+    """Whether the steps are those of one loop, one after another on one core, under any others."""
+    if launch.form != "grid" or launch.prefetches or launch.cores > 1 or not launch.dims:
         return False
-    axis, semantics = launch.dims[0].axis, launch.dims[0].semantics
-    return axis is not None and semantics == "arbitrary" and launch.axis(axis).base is None
+    axes = [launch.axis(d.axis) for d in launch.dims if d.axis is not None]
+    known = len(axes) == len(launch.dims) and all(a.base is None for a in axes)
+    return known and launch.dims[-1].semantics == "arbitrary"
 
 
 def _one_step(launch: Launch) -> bool:
@@ -185,19 +230,29 @@ def _flowing_windows(launch: Launch, alone: bool) -> Iterator[Window]:
     """The windows of as many rows as the first one has that can come, or go, in pieces."""
     rows: int | None = None
     for window in launch.windows:
-        if _is_whole(window) and rows in (None, window.shape[0]) and _axes(launch, window, alone):
+        same = rows in (None, window.shape[0])
+        if same and _has_all_rows(window, launch) and _axes(launch, window, alone):
             rows = window.shape[0]
             yield window
 
 
-def _is_whole(window: Window) -> bool:
-    """Whether a step has all of the array, as it is."""
+def _has_all_rows(window: Window, launch: Launch) -> bool:
+    """Whether a step has all rows of the array, as they are: all of them, or some columns."""
     if not window.stepped or window.turned is not None:
         return False
     if window.init == "existing" or window.back or window.passed or len(window.shape) < 2:
         return False
-    whole = all(isinstance(d, Whole) for d in window.dims)
-    return whole and window.shown == window.shape == (window.whole or window.shape)
+    around = {d.axis for d in launch.dims[:-1]}
+    columns = zip(window.dims[1:], window.shape[1:], strict=True)
+    cut = all(isinstance(d, Whole) or _is_cut(d, size, around) for d, size in columns)
+    same = len(window.shown) == len(window.shape) == sum(map(bool, window.block))
+    all_rows = isinstance(window.dims[0], Whole) and window.shown[0] == window.shape[0]
+    return cut and same and all_rows and window.shape == (window.whole or window.shape)
+
+
+def _is_cut(dim: WindowDim, size: int, around: Collection[str | None]) -> bool:
+    """Whether whole blocks of a dimension are those of a loop around the steps."""
+    return isinstance(dim, ByTile) and {dim.axis, *dim.over} <= {*around} and size % dim.block == 0
 
 
 def _axes(launch: Launch, window: Window, alone: bool) -> list[AxisPlan]:
@@ -207,7 +262,7 @@ def _axes(launch: Launch, window: Window, alone: bool) -> list[AxisPlan]:
     if None in steps or not all(map(_is_plain, axes)):
         return []
     if not alone:
-        return axes if all(_rises(a, launch.dims[0].axis or "") for a in axes) else []
+        return axes if all(_rises(a, launch.dims[-1].axis or "") for a in axes) else []
     turns = all(_turning(launch, a.name) for a in axes)
     once = not window.output or [a.name for a in axes] == [a.name for a in _once(launch, axes)]
     return axes if turns and once else []
@@ -289,4 +344,4 @@ def _registers(windows: Iterable[Window], target: Target) -> list[int]:
 
 
 def _row_bytes(window: Window) -> int:
-    return math.prod(window.shape[1:]) * itemsize(window.dtype)
+    return math.prod(window.shown[1:]) * itemsize(window.dtype)

@@ -209,7 +209,7 @@ def whole(windows: tuple[Window, ...]) -> tuple[Window, ...]:
     def rounded(window: Window) -> Window:
         array = window.array if window.output else window.argument
         steps = (w.rounding for w in windows if array in (w.argument, w.array))
-        pairs = zip(window.shape, map(math.lcm, *steps), strict=True)
+        pairs = zip(window.long, map(math.lcm, *steps), strict=True)
         return replace(window, whole=tuple(-(-size // step) * step for size, step in pairs))
 
     return tuple(map(rounded, windows))

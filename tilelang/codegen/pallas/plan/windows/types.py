@@ -74,7 +74,7 @@ class Fetched:
     rows: int
 
 
-SHORT = 8  # rows of a register tile of 32-bit values
+SHORT, LANES = 8, 128  # rows and columns of a register tile of 32-bit values
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,7 @@ class Window:
     whole      the array's shape rounded up, so that every window on it sees whole blocks
     early      the next other block is fetched as soon as there is room, not just before its step
     flows      it is the whole array, whose rows come, or go, in the pieces of the launch's flow
+    held       all of the array is in vector memory in every step, which sees its block of that
     """
 
     ref: str
@@ -142,9 +143,15 @@ class Window:
     whole: tuple[int, ...] = ()
     early: bool = False
     flows: bool = False
+    held: bool = False
 
     @property
     def axes(self) -> frozenset[str]:
+        """Axes whose steps copy another block; none do of an array that is held."""
+        return frozenset() if self.held else self.shown_by
+
+    @property
+    def shown_by(self) -> frozenset[str]:
         """Axes whose steps change the block that the window shows."""
         found: set[str] = set()
         for dim, size in zip(self.dims, self.shape, strict=True):
@@ -163,8 +170,16 @@ class Window:
 
     @property
     def long(self) -> tuple[int, ...]:
-        """The array's shape once it has enough rows to be laid out in whole register tiles."""
-        return (*self.shape[:-2], SHORT, self.shape[-1]) if self.short else self.shape
+        """The array's shape once blocks with more rows than it has can be copied from and to it.
+
+        Up to half of SHORT rows lie in smaller tiles than others, of which no copy takes a part:
+        those of narrow types, and of others where a row has several.
+        """
+        cut = isinstance(self.dims[-2], ByTile | ByBlock | Whole)
+        cut = cut and extent_of(self.dims[-2]) != self.shape[-2] <= SHORT // 2
+        if cut and (itemsize(self.dtype) < 4 or self.shape[-1] > LANES):
+            return (*self.shape[:-2], SHORT, self.shape[-1])
+        return self.shape
 
     @property
     def filler(self) -> float:
@@ -198,6 +213,11 @@ class Window:
         return tuple(b for b in self.block if b is not None)
 
     @property
+    def resident(self) -> tuple[int, ...]:
+        """The shape of what is in vector memory."""
+        return self.padded if self.held else self.shown
+
+    @property
     def turn(self) -> tuple[int, ...]:
         """How the dimensions of the block are ordered in its turned copy."""
         assert self.turned is not None
@@ -213,15 +233,6 @@ class Window:
     def exact(self) -> bool:
         """Whether the block is cut where a range begins, not where a tile of the array does."""
         return any(isinstance(d, ByRow) for d in self.dims)
-
-    @property
-    def short(self) -> bool:
-        """Whether the array has too few rows to be laid out in whole register tiles.
-
-        Narrow types with fewer than SHORT lie in smaller ones, of which no copy takes a part.
-        """
-        few = isinstance(self.dims[-2], ByBlock) and self.shape[-2] < SHORT
-        return few and itemsize(self.dtype) < 4
 
     @property
     def padded(self) -> tuple[int, ...]:
