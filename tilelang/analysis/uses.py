@@ -84,7 +84,7 @@ def _place(index: tuple[Index, ...], dim: int) -> int:
     return len(index) - dim
 
 
-def picks_rows(index: tuple[Index, ...]) -> bool:
+def picks_rows(index: Iterable[object]) -> bool:
     """Whether an index array picks positions of a dimension."""
     return any(isinstance(entry, Gather) for entry in index)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .traversal import walk
@@ -185,25 +185,29 @@ def plus(a: Linear | None, b: Linear | None, by: int = 1) -> Linear | None:
     return {e: times for e, times in total.items() if times}, a[1] + by * b[1]
 
 
+def anything(part: Any) -> Linear:
+    """What is no sum is a part of one."""
+    return {part: 1}, 0
+
+
 def shorter(expr: Expr) -> Expr:
     """A sum without what cancels, its numbers together: b + 16 - b is 16, a - 20 + 1 is a - 19.
 
     Sums of int32 wrap in any order alike.
     """
+    terms, rest = linear(expr, anything) or ({}, 0)
+    return expr if len(terms) + (rest != 0) >= _terms(expr) else total(terms, rest)
 
-    def term(part: Any) -> Linear:
-        return {part: 1}, 0
 
-    terms, rest = linear(expr, term) or ({}, 0)
-    if len(terms) + (rest != 0) >= _terms(expr):
-        return expr
-    total: Expr = const(0)
+def total(terms: Mapping[Any, int], rest: int) -> Expr:
+    """The sum of parts, each times a number, and a number."""
+    found: Expr = const(0)
     for part, times in terms.items():
-        total = add(total, mul(part, max(times, 0)))
-    total = add(total, const(max(rest, 0)))
+        found = add(found, mul(part, max(times, 0)))
+    found = add(found, const(max(rest, 0)))
     for part, times in terms.items():
-        total = sub(total, mul(part, max(-times, 0)))
-    return sub(total, const(max(-rest, 0)))
+        found = sub(found, mul(part, max(-times, 0)))
+    return sub(found, const(max(-rest, 0)))
 
 
 def _terms(expr: Expr) -> int:

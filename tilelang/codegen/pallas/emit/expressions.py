@@ -237,6 +237,8 @@ class Printer:
             case plan.Step(axis, block, number):
                 tile = Atom(self.names.axes[axis]) if number is None else self.node(number)
                 return f"pl.ds({flat(infix('*', tile, Atom(str(block))))}, {block})"
+            case plan.Aligned(number, size):
+                return f"pl.ds({flat(infix('*', self.node(number), Atom(str(size))))}, {size})"
             case _:
                 assert_never(select)
 

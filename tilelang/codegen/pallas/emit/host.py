@@ -28,7 +28,9 @@ def print_host(plan: Plan, names: list[Names]) -> list[str]:
     for tensor in changed:
         if tensor.given is not None:
             block.put(tensor.name, _reshaped(tensor.name, tensor.shape, None))
-    _print_views(plan, block, {t.name for t in ir.tensors if t.role == "input"})
+    _print_views(
+        plan, block, {t.name for t in ir.tensors if t.role == "input"}, _read_behind(plan, -1)
+    )
     written: set[str] = set()
     for number, (launch, own) in enumerate(zip(plan.launches, names, strict=True)):
         _print_launch(plan, block, launch, own, written)

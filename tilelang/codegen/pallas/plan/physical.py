@@ -60,7 +60,15 @@ class Row:
     together: int = 0
 
 
-Select = All | Part | Step | Row
+@dataclass(frozen=True)
+class Aligned:
+    """Part `number` of a dimension that is cut into parts of `size` positions."""
+
+    number: PExpr
+    size: int
+
+
+Select = All | Part | Step | Row | Aligned
 
 
 @dataclass(frozen=True)
@@ -427,7 +435,11 @@ def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
 
 def select_exprs(select: tuple[Select, ...]) -> tuple[PExpr, ...]:
     """The positions that a selection is made of."""
-    rows = (s.expr if isinstance(s, Row) else s.number for s in select if isinstance(s, Row | Step))
+    rows = (
+        s.expr if isinstance(s, Row) else s.number
+        for s in select
+        if isinstance(s, Row | Step | Aligned)
+    )
     return tuple(e for e in rows if e is not None)
 
 

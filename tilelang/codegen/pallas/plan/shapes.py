@@ -59,6 +59,8 @@ def _selected(launch: Launch, size: int, select: physical.Select) -> tuple[int, 
             return (axis.size if axis.near is not None else block,)
         case physical.Row(_, together):
             return (together,) if together else ()
+        case physical.Aligned(_, part):
+            return (part,)
         case _:
             assert_never(select)
 

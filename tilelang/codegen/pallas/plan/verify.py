@@ -463,6 +463,8 @@ def _block(here: Reader, ref: str, select: tuple[Select, ...]) -> None:
     for part in select:
         if isinstance(part, physical.Row):
             _exprs(here, part.expr)
+        elif isinstance(part, physical.Aligned):
+            _exprs(here, part.number)
         elif isinstance(part, physical.Step):
             _axis(here, part.axis)
             axis = here.launch.axis(part.axis)

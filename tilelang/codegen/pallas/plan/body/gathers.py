@@ -11,7 +11,7 @@ from tilelang.codegen.pallas.plan.axis import AxisPlan, extents
 from tilelang.codegen.pallas.plan.moved import MovedRows
 from tilelang.codegen.pallas.plan.physical import Part, PStmt, TakeRows
 from tilelang.codegen.pallas.plan.types import Scratch
-from tilelang.codegen.pallas.plan.windows.choose import as_array, selects
+from tilelang.codegen.pallas.plan.windows.choose import selects
 from tilelang.codegen.pallas.plan.windows.types import Fetched, WindowDim
 from tilelang.codegen.pallas.target import MIB, Target, padded_bytes, whole_lanes
 from tilelang.ir import Type, integers
@@ -55,7 +55,7 @@ def take_rows(scope: Scope, stmt: ir.Assign, load: ir.Load) -> tuple[PStmt, ...]
     size = kernel.tensor(load.tensor).shape[rows[0]]
     place = clamped(lane_of(arrays, entry.expr, loc), size)
     window = arrays.find(load.tensor, load.index)
-    entries = as_array(arrays.hosts[load.tensor], load.index)
+    entries = arrays.entries(load.tensor, load.index)
     where = next(d for d, e in enumerate(entries) if isinstance(e, ir.Gather))
     far = isinstance(window.dims[where], Fetched)
     select = () if far else selects(arrays, window, load.index, load.tensor)

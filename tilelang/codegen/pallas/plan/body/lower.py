@@ -14,13 +14,20 @@ from tilelang import ir
 from tilelang.codegen.pallas.plan import physical
 from tilelang.codegen.pallas.plan.axis import Mask
 from tilelang.codegen.pallas.plan.physical import PExpr, Select
-from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, moved_block, selects
+from tilelang.codegen.pallas.plan.windows.choose import Arrays, moved_block, selects
 from tilelang.codegen.pallas.plan.windows.turned import turned
-from tilelang.codegen.pallas.plan.windows.types import Packed, Window
+from tilelang.codegen.pallas.plan.windows.types import (
+    ByIndex,
+    Columns,
+    Entry,
+    Packed,
+    Window,
+    WindowDim,
+)
 from tilelang.codegen.pallas.plan.windows.unaligned import PARTS, joined, moved_along, shift, start
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Dim, Type
-from tilelang.language.dtypes import wide_of
+from tilelang.language.dtypes import itemsize, wide_of
 from tilelang.language.op import OPS
 from tilelang.schedule.refusal import Refused, Rule
 
@@ -186,16 +193,37 @@ def selected(
     def position(expr: physical.PExpr) -> physical.PExpr:
         return lower(scope, expr).expr  # type: ignore[arg-type]  # a Select that is still logical
 
-    def lowered(select: Select) -> Select:
-        match select:
-            case physical.Row(expr):
+    def lowered(select: Select, entry: Entry, dim: WindowDim, place: int) -> Select:
+        match select, entry, dim:
+            case physical.Row(expr), _, _:
                 return physical.Row(position(expr))
-            case physical.Step(_, _, number) if number is not None:
+            case physical.Step(_, _, number), _, _ if number is not None:
                 return replace(select, number=position(number))
+            case physical.Aligned(number), _, _:
+                return replace(select, number=position(number))
+            case physical.All(), ir.At(expr), Packed() if (
+                rows := rows_read(scope, window, dim, place)
+            ) < dim.rows:
+                return physical.Aligned(physical.Tiles(position(expr), rows), rows)
             case _:
                 return select
 
-    return tuple(map(lowered, selects(scope.arrays, window, index, tensor, part)))
+    entries = scope.arrays.entries(tensor, index)
+    shown = [p for p in zip(entries, window.dims, strict=True) if not isinstance(p[1], ByIndex)]
+    chosen = selects(scope.arrays, window, index, tensor, part)
+    return tuple(
+        lowered(select, *pair, len(shown) - d)
+        for d, (select, pair) in enumerate(zip(chosen, shown, strict=True))
+    )
+
+
+def rows_read(scope: Scope, window: Window, dim: Packed, place: int) -> int:
+    """Of a block with a single position that is meant, how many are looked at: a register tile.
+
+    `place` counts dimensions from the last one: 1.
+    """
+    tile = scope.arrays.target.tile(place, itemsize(window.dtype))
+    return tile if place == 2 and dim.rows % tile == 0 else dim.rows
 
 
 def block_shape(
@@ -208,17 +236,21 @@ def block_shape(
     window = scope.arrays.find(tensor, index)
     shape: list[Dim] = []
     packed: dict[int, Packed] = {}
-    for entry, dim in zip(as_array(scope.arrays.hosts[tensor], index), window.dims, strict=True):
+    entries = scope.arrays.entries(tensor, index)
+    for d, (entry, dim) in enumerate(zip(entries, window.dims, strict=True)):
         match entry:
             case ir.At(expr) if isinstance(dim, Packed):
-                packed[len(shape)] = replace(dim, expr=expr)
-                shape.append(dim.rows)
+                rows = rows_read(scope, window, dim, len(entries) - d)
+                packed[len(shape)] = Packed(expr, rows, dim.whole and rows == dim.rows)
+                shape.append(rows)
             case ir.At():
                 pass
             case ir.Along(axis):
                 shape.append(held.get(axis, axis))
             case ir.Span(first, stop):
                 shape.append(stop - first)
+            case Columns(_, size):
+                shape.append(size)
             case ir.Gather():
                 raise AssertionError(f"rows of {tensor} are fetched one by one")
             case _:

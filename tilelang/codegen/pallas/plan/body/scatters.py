@@ -8,10 +8,11 @@ from tilelang import ir
 from tilelang.codegen.pallas.plan import clamps
 from tilelang.codegen.pallas.plan.axis import extents
 from tilelang.codegen.pallas.plan.physical import FIRST, Part, PExpr, PutRows, Write
-from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, selects
+from tilelang.codegen.pallas.plan.windows.choose import Arrays, selects
 from tilelang.codegen.pallas.plan.windows.types import (
     ByIndex,
     ByTile,
+    Entry,
     Fetched,
     Whole,
     Window,
@@ -31,7 +32,7 @@ def put_rows(scope: Scope, store: Store, block: Callable[[tuple[Dim, ...]], PExp
     """`table[index, :] = value`, rows one by one; `block` lays the value out in a shape."""
     arrays = scope.arrays
     window = arrays.find(store.tensor, store.index)
-    entries = as_array(arrays.hosts[store.tensor], store.index)
+    entries = arrays.entries(store.tensor, store.index)
     at = next(d for d, entry in enumerate(entries) if isinstance(entry, ir.Gather))
     shape = _stored(arrays, store, window, entries, at)
     place, live = _place_of(arrays, store, shape)
@@ -89,7 +90,7 @@ def _rows_only(store: Store, shape: tuple[Dim, ...], mask: Expr) -> Expr:
 
 
 def _stored(
-    arrays: Arrays, store: Store, window: Window, entries: tuple[ir.Index, ...], at: int
+    arrays: Arrays, store: Store, window: Window, entries: tuple[Entry, ...], at: int
 ) -> tuple[Dim, ...]:
     """The shape of the rows that are stored: the lanes, then what a row holds of the others."""
     shape: list[Dim] = []
@@ -120,7 +121,7 @@ def _stored(
     return tuple(shape)
 
 
-def _check_part(arrays: Arrays, store: Store, window: Window, last: ir.Index) -> None:
+def _check_part(arrays: Arrays, store: Store, window: Window, last: Entry) -> None:
     """Refused for a part of single rows that fits a register of several: Mosaic cannot place it."""
     lanes, target = arrays.target.lanes, arrays.target
     narrow = isinstance(last, ir.Span) and last.stop - last.start <= lanes < window.shape[-1]
@@ -136,7 +137,7 @@ def _check_part(arrays: Arrays, store: Store, window: Window, last: ir.Index) ->
 
 
 def _check_bools_and_places(
-    store: Store, window: Window, pairs: tuple[tuple[ir.Index, WindowDim], ...]
+    store: Store, window: Window, pairs: tuple[tuple[Entry, WindowDim], ...]
 ) -> None:
     name = store.tensor
     if window.dtype == "bool":
@@ -156,7 +157,7 @@ def _check_bools_and_places(
         )
 
 
-def _instead(store: ir.Store, behind: tuple[ir.Index, ...]) -> str:
+def _instead(store: ir.Store, behind: tuple[Entry, ...]) -> str:
     """How such rows are stored, or added to; `behind`: the positions behind the one picked."""
     if not isinstance(store.index[0], ir.Gather):
         return (

@@ -8,8 +8,8 @@ from tilelang.codegen.pallas.moves import MOVED
 from tilelang.codegen.pallas.plan.axis import Mask
 from tilelang.codegen.pallas.plan.physical import All, InRange, PExpr, Read, Select, Write
 from tilelang.codegen.pallas.plan.types import in_scratch
-from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array
-from tilelang.codegen.pallas.plan.windows.types import Whole, Window
+from tilelang.codegen.pallas.plan.windows.choose import Arrays
+from tilelang.codegen.pallas.plan.windows.types import Entry, Whole, Window
 from tilelang.ir import Dim, Store, Type
 from tilelang.schedule.refusal import Refused, Rule
 
@@ -73,7 +73,7 @@ def _store_turned(
     After all of them the copy goes to the block.  Raises Refused if it may have gaps.
     """
     arrays, order, first = scope.arrays, window.turn, window.turn[0]
-    entries = as_array(arrays.hosts[stmt.tensor], stmt.index)
+    entries = arrays.entries(stmt.tensor, stmt.index)
     _check_turned(arrays, stmt, entries, window)
     others = value.type.shape  # without the dimension that the loop indexes
     shape = (*others[:first], window.shown[first], *others[first:])
@@ -93,9 +93,7 @@ def _store_turned(
     )
 
 
-def _check_turned(
-    arrays: Arrays, stmt: Store, entries: tuple[ir.Index, ...], window: Window
-) -> None:
+def _check_turned(arrays: Arrays, stmt: Store, entries: tuple[Entry, ...], window: Window) -> None:
     """Refused unless the loop within the step stores to every position of its dimension."""
     assert window.turned is not None
     dim = window.turned.dim

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tilelang.analysis.uses import IndexedSite, picks_rows
 from tilelang.codegen.pallas.moves import edges, moved
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.moves import steady
-from tilelang.codegen.pallas.plan.types import All, AxisPlan, Part, Row, Select, Step, Track
+from tilelang.codegen.pallas.plan.types import (
+    Aligned,
+    All,
+    AxisPlan,
+    Part,
+    Row,
+    Select,
+    Step,
+    Track,
+)
 from tilelang.codegen.pallas.row_loads import gather_indices
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import (
@@ -32,11 +41,13 @@ from tilelang.schedule.refusal import Refused, Rule
 
 from . import types as cut
 from .changed import refuse_changed
+from .columns import split_views
 from .far_rows import picked_dims
 from .shared import tracked
 from .turned import takes_all, turned_dim
-from .types import HostArray, Key, Number, Turned, Window, WindowDim
+from .types import Columns, Entry, HostArray, Key, Number, Turned, Window, WindowDim
 from .unaligned import PARTS, block_number, moved_along, rounded, shift
+from .within import first_row
 
 Where = tuple[str, tuple[Index, ...], int]  # tensor, index, and which part of a moved tile
 
@@ -53,7 +64,8 @@ class Arrays:
     places    the window of every reference
     tracks    what picks the blocks of loops in a row
     moved     tensors that rows of many groups go from or to
-    several   dimensions of arrays that are written, of which one step uses several positions
+    several   of arrays that are written, the dimensions of which one step uses several positions
+    split     views of arrays whose last dimension they split, and into columns of what number
     """
 
     ir: KernelIR
@@ -68,6 +80,20 @@ class Arrays:
     tracks: tuple[Track, ...] = ()
     moved: frozenset[str] = frozenset()
     several: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    split: Mapping[str, int] = field(default_factory=dict)
+
+    def entries(self, tensor: str, index: tuple[Index, ...]) -> tuple[Entry, ...]:
+        """The index of a tensor as an index of the array that the kernel sees."""
+        if tensor in self.split:
+            *before, at, _ = index
+            assert isinstance(at, At)
+            return (*before, Columns(at.expr, self.split[tensor]))
+        return _as_array(self.hosts[tensor], index)
+
+    @property
+    def written(self) -> Collection[str]:
+        """The tensors that are stored to."""
+        return self.several.keys()
 
     def find(self, tensor: str, index: tuple[Index, ...], part: int = 0) -> Window:
         """The window that a reference is to; `part` of those that a moved tile lies in."""
@@ -103,8 +129,12 @@ def survey(
     for reference in seen:
         if reference.tensor not in scalars:
             indices.setdefault(reference.tensor, []).append(reference.index)
+    other = lifted | moved(ir) | written
+    split = split_views(ir, axes, target, {t: i for t, i in indices.items() if t not in other})
     hosts = {
-        tensor: _host_array(ir, axes, tensor, each, tensor in lifted, tensor in widened)
+        tensor: _host_array(
+            ir, axes, tensor, each, tensor in lifted, tensor in widened, tensor in split
+        )
         for tensor, each in indices.items()
     }
     used = tuple(t.name for t in ir.tensors if t.name in scalars)
@@ -112,7 +142,19 @@ def survey(
     read = frozenset(r.tensor for r in seen if not r.written)
     several = {t: _several(hosts[t], indices[t]) for t in hosts if t in written}
     arrays = Arrays(
-        ir, target, axes, used, hosts, resident | picked, read, {}, {}, (), moved(ir), several
+        ir,
+        target,
+        axes,
+        used,
+        hosts,
+        resident | picked,
+        read,
+        {},
+        {},
+        (),
+        moved(ir),
+        several,
+        split,
     )
     windows, keys = _windows(arrays, seen, written)
     taken = {t.name for t in ir.tensors} | set(axes)
@@ -131,12 +173,16 @@ def _host_array(
     indices: list[tuple[Index, ...]],
     lifted: bool,
     widened: bool,
+    split: bool,
 ) -> HostArray:
     """Rank 1 becomes one row; single positions among the last two dimensions move to the front.
 
     Positions that a step takes all of stay where they are.  Loops that need an array in other forms
     have one each: names say all of the form.
     """
+    view = ir.tensor(name).view
+    if split and view is not None:
+        name = view.source
     tensor = ir.tensor(name)
     shape, rank = tensor.shape, len(tensor.shape)
     host = HostArray(name, name, None, shape, "int32" if tensor.dtype == "int64" else tensor.dtype)
@@ -145,7 +191,9 @@ def _host_array(
         return all(isinstance(i[dim], At) and not takes_all(axes, i[dim]) for i in indices)
 
     at, forms = [d for d in range(rank) if single(d)], list[str]()
-    if lifted and rank >= 2:
+    if split:
+        pass
+    elif lifted and rank >= 2:
         forms.append("rows")
         host = replace(host, shape=(*shape[:-1], 1, shape[-1]))
     elif rank == 1:
@@ -161,7 +209,7 @@ def _host_array(
     return replace(host, name=unique(ir, name, "_".join(forms))) if forms else host
 
 
-def as_array(host: HostArray, index: tuple[Index, ...]) -> tuple[Index, ...]:
+def _as_array(host: HostArray, index: tuple[Index, ...]) -> tuple[Index, ...]:
     """The index of a tensor as an index of the array that the kernel sees."""
     if host.permute is not None:
         return tuple(index[d] for d in host.permute)
@@ -176,7 +224,7 @@ def _several(host: HostArray, indices: list[tuple[Index, ...]]) -> frozenset[int
     y[0, t, :] and y[1, t, :] are then two rows of one block: two blocks of one output would each
     be written over what the other holds.  The last two dimensions are packed anyway.
     """
-    dims = tuple(zip(*(as_array(host, index) for index in indices), strict=True))[:-2]
+    dims = tuple(zip(*(_as_array(host, index) for index in indices), strict=True))[:-2]
 
     def constants(entries: tuple[Index, ...]) -> bool:
         return all(isinstance(e, At) and isinstance(e.expr, Const) for e in entries)
@@ -239,7 +287,7 @@ def _window(
 
 def _turned(arrays: Arrays, to: IndexedSite, ref: str) -> Turned | None:
     """Where the block is kept with all positions of a loop within the step in front."""
-    entries = as_array(arrays.hosts[to.tensor], to.index)
+    entries = arrays.entries(to.tensor, to.index)
     dim = turned_dim(arrays.axes, entries)
     if dim is None:
         return None
@@ -294,7 +342,7 @@ def _inside(axis: AxisPlan, blocks: int) -> Expr:
 
 def _dims(arrays: Arrays, to: IndexedSite, part: int = 0) -> tuple[WindowDim, ...]:
     host = arrays.hosts[to.tensor]
-    entries = as_array(host, to.index)
+    entries = arrays.entries(to.tensor, to.index)
     turned, picked = turned_dim(arrays.axes, entries), picks_rows(entries)
     kept = to.tensor in arrays.resident
     if picked and moved_along(arrays.axes, to.index) is not None:
@@ -318,11 +366,12 @@ def _dims(arrays: Arrays, to: IndexedSite, part: int = 0) -> tuple[WindowDim, ..
     near = seen(_stream_of(arrays, to.index) is not None)
     if not picked:
         return near
-    return picked_dims(near, seen(True), entries, host.shape, host.dtype, arrays.target, kept)
+    index = _as_array(host, to.index)  # rows of views are picked of no array that they are of
+    return picked_dims(near, seen(True), index, host.shape, host.dtype, arrays.target, kept)
 
 
 def _dim(
-    arrays: Arrays, to: IndexedSite, entry: Index, place: int, kept: bool, inside: bool, part: int
+    arrays: Arrays, to: IndexedSite, entry: Entry, place: int, kept: bool, inside: bool, part: int
 ) -> WindowDim:
     """How the dimension at `place`, counted from the last, is cut.
 
@@ -352,10 +401,17 @@ def _dim(
             whole = whole or (kept and not steady(expr))
             if place > 2:
                 return cut.Whole(size) if whole else cut.ByIndex(expr)
+            near = None if to.tensor in arrays.written else first_row(arrays.axes, expr, rows)
+            if whole and near is not None:
+                whole, expr = False, near
             whole = whole or size <= rows
             if whole and isinstance(expr, Const):  # one window, whichever position is meant
                 expr = Const(0, expr.type)
             return cut.Packed(expr, size if whole else rows, whole)
+        case Columns(number, columns):
+            places = {arrays.axes[a].place for a in integers.axes(number)}
+            whole = not inside and not places.isdisjoint(("inner", "within"))
+            return cut.Whole(size) if whole else cut.ByBlock(number, columns)
         case Span() if place == 2 and host.source in arrays.moved:
             return cut.Whole(-(-size // rows) * rows)
         case _:
@@ -395,7 +451,7 @@ def selects(
 
     `part` as in Arrays.find.
     """
-    axes, entries = arrays.axes, as_array(arrays.hosts[tensor], index)
+    axes, entries = arrays.axes, arrays.entries(tensor, index)
     out: list[Select] = []
     moved = moved_along(axes, index)
     for entry, dim, size in zip(entries, window.dims, window.shape, strict=True):
@@ -404,6 +460,8 @@ def selects(
                 continue
             case At(expr), cut.Whole():
                 out.append(Row(expr))
+            case Columns(number, columns), cut.Whole():
+                out.append(Aligned(number, columns))
             case Along(name, offset), cut.Whole() if entry == moved:
                 far = shift(axes[name], offset)
                 assert moved is not None and far is not None
@@ -431,8 +489,7 @@ def _in_parts(axis: AxisPlan, held: int) -> bool:
 
 def moved_block(arrays: Arrays, tensor: str, index: tuple[Index, ...], moved: Along) -> int:
     """How long the blocks are that a moved tile lies in."""
-    host = arrays.hosts[tensor]
-    entries = as_array(host, index)
+    host, entries = arrays.hosts[tensor], arrays.entries(tensor, index)
     turned, dim = turned_dim(arrays.axes, entries), entries.index(moved)
     place = len(entries) - dim - (turned is not None and turned > dim)  # in the block as it is kept
     return rounded(arrays.axes[moved.axis], place, host.dtype, arrays.target)

@@ -14,12 +14,12 @@ from collections.abc import Collection, Mapping, Set
 from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.codegen.pallas.plan.physical import Select
 from tilelang.errors import Loc
-from tilelang.ir import At, Axis, GridIndex, Index, integers, walk
+from tilelang.ir import At, Axis, GridIndex, integers, walk
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
-from .types import Window
+from .types import Entry, Window
 
 MOST = 32  # iterations: the compiled step has the code of each of them
 
@@ -91,13 +91,13 @@ def picked_last(problem: Problem, tensors: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(picked))
 
 
-def takes_all(axes: Mapping[str, AxisPlan], entry: Index) -> bool:
+def takes_all(axes: Mapping[str, AxisPlan], entry: Entry) -> bool:
     """Whether a step takes all positions that an index goes through."""
     found = integers.axes(entry.expr) if isinstance(entry, At) else ()
     return any(axes[a].place == "within" for a in found if a in axes)
 
 
-def turned_dim(axes: Mapping[str, AxisPlan], entries: tuple[Index, ...]) -> int | None:
+def turned_dim(axes: Mapping[str, AxisPlan], entries: tuple[Entry, ...]) -> int | None:
     """The dimension that a block must be turned by: heads between tokens and width, all of them."""
     shown = [d for d, e in enumerate(entries) if not isinstance(e, At) or takes_all(axes, e)]
     if len(shown) != 3 or shown[1] != len(entries) - 2:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-from tilelang.ir import Expr, Scalar, integers
+from tilelang.ir import Expr, Index, Scalar, integers
 from tilelang.language.dtypes import is_float, itemsize
 
 
@@ -85,6 +85,18 @@ class Number:
     rows: int = 1
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Part `number` of an array's last dimension, of `size` positions: a row of the view it is of.
+
+    Of `x.reshape(M, H, D)[t, h, :]` they are the columns h * D to (h + 1) * D of x.
+    """
+
+    number: Expr
+    size: int
+
+
+Entry = Index | Columns  # of an array, where those of a tensor may be of a view
 WindowDim = ByTile | ByBlock | ByRow | ByIndex | Packed | Whole | Fetched
 Key = tuple[str, tuple[WindowDim, ...]]  # windows on one tensor that are cut in one way are one
 
