@@ -208,7 +208,7 @@ BUGS: tuple[Bug, ...] = (
 
 @pytest.mark.parametrize("planted", BUGS, ids=str)
 def test_a_planted_bug_in_columns_is_noticed(planted):
-    given = of_heads((0, 5, 5, 11, 16, 30, 33, 40, 48), 3, 32)
+    given = of_heads((0, 5, 5, 11, 16, 30, 33, 40, 41, 42, 43, 44, 45, 46, 47, 47, 48), 3, 32)
     lowered = WEIGHED.lower(*given, config=IN_A_STEP)
     call = trial.runnable(lowered, planted.plant(lowered.source.text), strict())
     assert not np.array_equal(np.asarray(call(*given[:3])[0]), WEIGHED(*given, config=IN_A_STEP))

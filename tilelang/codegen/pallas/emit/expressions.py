@@ -232,13 +232,11 @@ class Printer:
                 return f"{start}:{stop}"
             case plan.Row(expr, together):
                 return self._run(expr, together)
-            case plan.Step(axis) if (near := self.launch.axis(axis)).near is not None:
-                return f"pl.ds({flat(self._origin(near))}, {near.size})"
             case plan.Step(axis, block, number):
+                if axis and (near := self.launch.axis(axis)).near is not None:
+                    return f"pl.ds({flat(self._origin(near))}, {near.size})"
                 tile = Atom(self.names.axes[axis]) if number is None else self.node(number)
                 return f"pl.ds({flat(infix('*', tile, Atom(str(block))))}, {block})"
-            case plan.Aligned(number, size):
-                return f"pl.ds({flat(infix('*', self.node(number), Atom(str(size))))}, {size})"
             case _:
                 assert_never(select)
 

@@ -36,7 +36,7 @@ class Part:
 class Step:
     """The part of a block dimension that tile number `axis` of an inner loop covers.
 
-    number: the same for a tile that is moved: which of the parts of that length it is
+    number: which part of that length it is, of a moved tile or, `axis` "", another position
     """
 
     axis: str
@@ -60,15 +60,7 @@ class Row:
     together: int = 0
 
 
-@dataclass(frozen=True)
-class Aligned:
-    """Part `number` of a dimension that is cut into parts of `size` positions."""
-
-    number: PExpr
-    size: int
-
-
-Select = All | Part | Step | Row | Aligned
+Select = All | Part | Step | Row
 
 
 @dataclass(frozen=True)
@@ -435,11 +427,7 @@ def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
 
 def select_exprs(select: tuple[Select, ...]) -> tuple[PExpr, ...]:
     """The positions that a selection is made of."""
-    rows = (
-        s.expr if isinstance(s, Row) else s.number
-        for s in select
-        if isinstance(s, Row | Step | Aligned)
-    )
+    rows = (s.expr if isinstance(s, Row) else s.number for s in select if isinstance(s, Row | Step))
     return tuple(e for e in rows if e is not None)
 
 

@@ -10,7 +10,7 @@ from tilelang.ir import Apply, Load
 from tilelang.ir.traversal import map_children
 
 from . import physical
-from .physical import Aligned, PExpr, PStmt, PutRows, Row, Select, Step
+from .physical import PExpr, PStmt, PutRows, Row, Select, Step
 
 Change = Callable[[PExpr], PExpr]
 
@@ -64,7 +64,7 @@ def _part(part: Select, change: Change) -> Select:
     match part:
         case Row(expr=expr):
             return replace(part, expr=change(expr))
-        case Step(number=number) | Aligned(number=number) if number is not None:
+        case Step(number=number) if number is not None:
             return replace(part, number=change(number))
         case _:
             return part

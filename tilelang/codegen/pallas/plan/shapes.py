@@ -55,12 +55,10 @@ def _selected(launch: Launch, size: int, select: physical.Select) -> tuple[int, 
         case physical.Part(start, stop):
             return (stop - start,)
         case physical.Step(name, block):  # a tile near its range is no part that is counted
-            axis = launch.axis(name)
-            return (axis.size if axis.near is not None else block,)
+            axis = launch.axis(name) if name else None
+            return (axis.size if axis is not None and axis.near is not None else block,)
         case physical.Row(_, together):
             return (together,) if together else ()
-        case physical.Aligned(_, part):
-            return (part,)
         case _:
             assert_never(select)
 

@@ -67,7 +67,6 @@ from .moved import FIRST_ROW as FIRST_ROW
 from .moved import STOP_ROW as STOP_ROW
 from .moved import MovedRows as MovedRows
 from .parts import Parts as Parts
-from .physical import Aligned as Aligned
 from .physical import All as All
 from .physical import Bind as Bind
 from .physical import GroupSum as GroupSum

@@ -463,12 +463,12 @@ def _block(here: Reader, ref: str, select: tuple[Select, ...]) -> None:
     for part in select:
         if isinstance(part, physical.Row):
             _exprs(here, part.expr)
-        elif isinstance(part, physical.Aligned):
-            _exprs(here, part.number)
         elif isinstance(part, physical.Step):
-            _axis(here, part.axis)
-            axis = here.launch.axis(part.axis)
-            _exprs(here, part.number, axis.tile.origin if axis.near is not None else None)
+            _exprs(here, part.number)
+            if part.axis:
+                _axis(here, part.axis)
+                axis = here.launch.axis(part.axis)
+                _exprs(here, axis.tile.origin if axis.near is not None else None)
 
 
 def _piece(here: Reader, value: physical.Kept | physical.Keep) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Literal, assert_never
 
 from tilelang import ir
@@ -18,7 +17,6 @@ from tilelang.codegen.pallas.plan.windows.choose import Arrays, moved_block, sel
 from tilelang.codegen.pallas.plan.windows.turned import turned
 from tilelang.codegen.pallas.plan.windows.types import (
     ByIndex,
-    Columns,
     Entry,
     Packed,
     Window,
@@ -27,7 +25,7 @@ from tilelang.codegen.pallas.plan.windows.types import (
 from tilelang.codegen.pallas.plan.windows.unaligned import PARTS, joined, moved_along, shift, start
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Dim, Type
-from tilelang.language.dtypes import itemsize, wide_of
+from tilelang.language.dtypes import wide_of
 from tilelang.language.op import OPS
 from tilelang.schedule.refusal import Refused, Rule
 
@@ -42,9 +40,9 @@ from .layouts import (
     physical_shape,
     relayout,
 )
+from .shown import NONE, block_shape, rows_read
 
 OF_VECTORS = ("pow",)  # what scalar units have no instruction for, and none are made of others
-NONE: Mapping[str, Dim] = MappingProxyType({})
 
 
 @dataclass
@@ -159,7 +157,7 @@ def _block(scope: Scope, load: ir.Load, part: int = 0, held: Mapping[str, Dim] =
     chosen = selected(scope, window, load.index, load.tensor, part)
     if window.turned is not None:
         chosen = turned(window, chosen, load.loc)
-    shape, packed = block_shape(scope, load.tensor, load.index, held)
+    shape, packed = block_shape(scope.arrays, load.tensor, load.index, held)
     kind = Type(shape, load.type.dtype)
     copied = window.turned is not None
     value = (of_copy if copied else physical.Read)(window.ref, chosen, kind)
@@ -199,12 +197,10 @@ def selected(
                 return physical.Row(position(expr))
             case physical.Step(_, _, number), _, _ if number is not None:
                 return replace(select, number=position(number))
-            case physical.Aligned(number), _, _:
-                return replace(select, number=position(number))
             case physical.All(), ir.At(expr), Packed() if (
-                rows := rows_read(scope, window, dim, place)
+                rows := rows_read(scope.arrays, window, dim, place)
             ) < dim.rows:
-                return physical.Aligned(physical.Tiles(position(expr), rows), rows)
+                return physical.Step("", rows, physical.Tiles(position(expr), rows))
             case _:
                 return select
 
@@ -215,47 +211,6 @@ def selected(
         lowered(select, *pair, len(shown) - d)
         for d, (select, pair) in enumerate(zip(chosen, shown, strict=True))
     )
-
-
-def rows_read(scope: Scope, window: Window, dim: Packed, place: int) -> int:
-    """Of a block with a single position that is meant, how many are looked at: a register tile.
-
-    `place` counts dimensions from the last one: 1.
-    """
-    tile = scope.arrays.target.tile(place, itemsize(window.dtype))
-    return tile if place == 2 and dim.rows % tile == 0 else dim.rows
-
-
-def block_shape(
-    scope: Scope, tensor: str, index: tuple[ir.Index, ...], held: Mapping[str, Dim] = NONE
-) -> tuple[tuple[Dim, ...], dict[int, Packed]]:
-    """The shape of the part of a block that a reference means, packed rows all there.
-
-    The second are the dimensions of it in which a single one of those rows is meant.
-    """
-    window = scope.arrays.find(tensor, index)
-    shape: list[Dim] = []
-    packed: dict[int, Packed] = {}
-    entries = scope.arrays.entries(tensor, index)
-    for d, (entry, dim) in enumerate(zip(entries, window.dims, strict=True)):
-        match entry:
-            case ir.At(expr) if isinstance(dim, Packed):
-                rows = rows_read(scope, window, dim, len(entries) - d)
-                packed[len(shape)] = Packed(expr, rows, dim.whole and rows == dim.rows)
-                shape.append(rows)
-            case ir.At():
-                pass
-            case ir.Along(axis):
-                shape.append(held.get(axis, axis))
-            case ir.Span(first, stop):
-                shape.append(stop - first)
-            case Columns(_, size):
-                shape.append(size)
-            case ir.Gather():
-                raise AssertionError(f"rows of {tensor} are fetched one by one")
-            case _:
-                assert_never(entry)
-    return tuple(shape), packed
 
 
 def _one_row(scope: Scope, value: PExpr, position: int, packed: Packed, tensor: str) -> PExpr:

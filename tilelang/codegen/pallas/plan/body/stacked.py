@@ -158,10 +158,8 @@ class _Stack:
     def select(self, select: tuple[Select, ...]) -> tuple[Select, ...] | None:
         """The parts of a block for all iterations; None where they are the same for each."""
         first, *rest = select or (physical.All(),)
-        if (
-            any(isinstance(s, physical.Step) for s in rest)
-            or any(isinstance(s, Row) and self.differs(s.expr) for s in rest)
-            or any(isinstance(s, physical.Aligned) and self.differs(s.number) for s in select)
+        if any(isinstance(s, physical.Step) for s in rest) or any(
+            isinstance(s, Row) and self.differs(s.expr) for s in rest
         ):
             raise NotStacked
         match first:

@@ -14,9 +14,10 @@ from tilelang.ir import Dim, Store, Type
 from tilelang.schedule.refusal import Refused, Rule
 
 from .layouts import apply, as_scratch, from_scratch, permuted
-from .lower import Scope, block_shape, lower, row_mask, selected
+from .lower import Scope, lower, row_mask, selected
 from .moved_rows import moved_rows
 from .scatters import put_rows
+from .shown import block_shape
 
 
 def filled(value: PExpr, want: Type) -> PExpr:
@@ -39,7 +40,7 @@ def stores(scope: Scope, stmt: Store) -> tuple[Write, ...]:
         return (moved_rows(scope, stmt, stmt.value),)
     window = arrays.find(stmt.tensor, stmt.index)
     chosen = selected(scope, window, stmt.index, stmt.tensor)
-    shape, packed = block_shape(scope, stmt.tensor, stmt.index)
+    shape, packed = block_shape(arrays, stmt.tensor, stmt.index)
     block = Type(shape, window.dtype)
     given = tuple(None if i in packed else d for i, d in enumerate(shape))
     value = _as_block(scope, stmt.value, given, stmt)

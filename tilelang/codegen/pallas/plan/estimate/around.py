@@ -2,6 +2,7 @@
 
 spans    where the rows of every block of groups begin and end, made of the groups' offsets
 filled   outputs of which no step fills what nothing stores to
+rows     views with rows of another length than those of the array that they are of
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ def around(plan: Plan) -> float:
     chip = CHIPS[name]
     spans = any(t.view is not None and t.view.how == "spans" for t in plan.ir.tensors)
     filled = sum(_filled(plan, launch, chip) for launch in plan.launches)
+    filled += sum(_cut_anew(plan, name, chip) for name in {a.source for a in plan.arrays})
     return filled + SPANS * (chip.read + chip.write) * spans
 
 
@@ -37,3 +39,14 @@ def _filled(plan: Plan, launch: Launch, chip: Chip) -> float:
     new = {w.array: w for w in held if plan.ir.tensor(sources[w.array]).fill is not None}
     sizes = (math.prod(w.shape) * itemsize(w.dtype) for w in new.values())
     return sum(size / chip.bandwidth + chip.write for size in sizes)
+
+
+def _cut_anew(plan: Plan, name: str, chip: Chip) -> float:
+    """A view of rows of another length is read and written: rows fill whole register tiles."""
+    tensor = plan.ir.tensor(name)
+    if tensor.view is None or tensor.view.how != "reshape":
+        return 0.0
+    if plan.ir.tensor(tensor.view.source).shape[-1:] == tensor.shape[-1:]:
+        return 0.0
+    size = math.prod(tensor.shape) * itemsize(tensor.dtype)
+    return 2 * size / chip.bandwidth + chip.read + chip.write

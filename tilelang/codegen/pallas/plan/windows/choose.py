@@ -10,7 +10,6 @@ from tilelang.codegen.pallas.moves import edges, moved
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.moves import steady
 from tilelang.codegen.pallas.plan.types import (
-    Aligned,
     All,
     AxisPlan,
     Part,
@@ -461,7 +460,7 @@ def selects(
             case At(expr), cut.Whole():
                 out.append(Row(expr))
             case Columns(number, columns), cut.Whole():
-                out.append(Aligned(number, columns))
+                out.append(Step("", columns, number))
             case Along(name, offset), cut.Whole() if entry == moved:
                 far = shift(axes[name], offset)
                 assert moved is not None and far is not None
