@@ -1,12 +1,14 @@
-"""Arrays that a kernel reads or returns in another shape, and their gradients.
+"""Arrays that a kernel reads or returns in another shape, their gradients, and their parts.
 
 xv = x.reshape(...)     the gradient of xv in the shape of x is a part of the gradient of x
 return y.T              the cotangent of y is that of y.T, turned back
+x.reshape(M, H, D)      halves of x along its columns are those of the heads
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +34,27 @@ def turned_back(view: View, name: str, shape: tuple[int, ...]) -> View:
     if view.how == "permute":
         return View(name, "permute", tuple(int(d) for d in np.argsort(view.arg)))
     return View(name, "reshape", shape)
+
+
+def cut_alike(view: Tensor, source: Tensor) -> Iterator[tuple[int, int]]:
+    """Dimensions of a view and of what it is a view of: equal parts of one are those of the other.
+
+    Where dimensions are merged or split they are the outermost ones: [24, 5] and [6, 4, 5] are cut
+    alike in two, in three and in six.
+    """
+    assert view.view is not None
+    if view.view.how == "permute":
+        yield from enumerate(view.view.arg)
+        return
+    mine, theirs = (_products(t.shape) for t in (view, source))
+    for product in mine.keys() & theirs.keys():
+        yield mine[product], theirs[product]
+
+
+def _products(shape: Sequence[int]) -> dict[int, int]:
+    """Of how many elements before it each dimension begins; of none, and 1, nothing does."""
+    long = [dim for dim, size in enumerate(shape) if size != 1]
+    return {math.prod(shape[:dim]): dim for dim in long} if 0 not in shape else {}
 
 
 def to_root(kernel: KernelIR, name: str) -> Iterator[tuple[View, Tensor]]:
