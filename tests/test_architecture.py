@@ -161,8 +161,8 @@ BUDGET = {
     # numbers of the whole on a mesh: positions.py
     # kernels in stages, on meshes, by the formulas of gradients: stages.py
     # arguments that are changed, refused in one place; what a backward is given and returns
-    # results that masks end have no place for what is saved
-    "transforms": 5835,  # ends of split ranges; detached gauges; whole offsets; the largest
+    # results that masks end have no place for what is saved; parts of arrays in all their forms
+    "transforms": 5920,  # ends of split ranges; detached gauges; whole offsets; the largest
     # rules that stood in both back ends; which field of a config was meant; how many tiles
     "schedule": 848,  # which ranges memory holds, where they end; rules of refusals; tiles
     # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools;

@@ -270,13 +270,13 @@ def _factor(
     ir: KernelIR, every: Sequence[Factor], place: tuple[str, int], names: Names, how: str
 ) -> Factor:
     found = next((f for f in every if place in f.dims | f.edges), None)
+    instead = _others(every, place[0])
     if found is None:
         seen = any(ir.root(t.name) == place[0] != t.name for t in ir.tensors)
         why = "no loop of the kernel runs along it alone"
         why = f"{place[0]} is reshaped or transposed" if seen else why
-        raise _refused(ir, place, names, why, ir.tensor(place[0]).loc, how)
+        raise _refused(ir, place, names, why, ir.tensor(place[0]).loc, how, instead)
     if found.kind is None:
-        instead = _others(every, place[0])
         raise _refused(ir, place, names, found.why, found.loc, how, instead)
     if place in found.edges:
         raise _refused(ir, place, names, "offsets are needed as a whole", found.loc, how)

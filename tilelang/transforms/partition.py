@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Literal
 
 from ..analysis.carries import Definitions, definitions, reduction
@@ -34,8 +33,6 @@ from ..analysis.placed import loops, placed
 from ..errors import Loc
 from ..ir import (
     Apply,
-    Assign,
-    At,
     Carry,
     Expr,
     Index,
@@ -51,20 +48,28 @@ from ..ir import (
     every_access,
     every_store,
     inlined,
-    map_body,
     read_by,
     statement_exprs,
     statements,
     walk,
 )
 from ..ir import definitions as assigned
-from ..ir.traversal import map_range, reduced, substitute
+from ..ir.traversal import reduced
 from ..language.op import OPS, SAME
 from .multiples import is_multiple, is_zero, turned_back, uncast
-from .positions import BEGINS, following, limits, mover, numbers, place_of, step, within
-from .views import cut_alike, with_views
+from .positions import (
+    BEGINS,
+    following,
+    limits,
+    mover,
+    numbers,
+    place_of,
+    step,
+    with_places,
+    within,
+)
+from .views import Place, alike, with_views
 
-Place = tuple[str, int]  # a tensor and one of its dimensions
 Kind = Literal["parallel", "rows", "groups", "sum", "max", "min"]
 FOLDS: Mapping[str, Kind] = {"sum": "sum", "max": "max", "min": "min"}
 INT = Type((), "int32")
@@ -122,34 +127,9 @@ class _Obstacle(Exception):
 
 def factors(ir: KernelIR, facts: Facts) -> tuple[Factor, ...]:
     """The factors of a kernel; a dimension that no axis indexes alone is in none."""
-    ir = _with_places(ir)
-    known = _Kernel(ir, facts, definitions(ir), tuple(_references(ir)), _alike(ir))
+    ir = with_places(ir)
+    known = _Kernel(ir, facts, definitions(ir), tuple(_references(ir)), alike(ir))
     return tuple(_factor(axes, known) for axes in _components(known))
-
-
-def _with_places(ir: KernelIR) -> KernelIR:
-    """The kernel with h // 4 where the author has a name for it."""
-    values = {n: e for n, e in assigned(ir.body).items() if (step(At(e)) or ("", 1))[1] > 1}
-    return replace(
-        ir,
-        axes=tuple(map_range(axis, partial(inlined, values=values)) for axis in ir.axes),
-        body=map_body(
-            substitute(ir.body, values),
-            lambda s: () if isinstance(s, Assign) and s.name in values else (s,),
-        ),
-    )
-
-
-def _alike(ir: KernelIR) -> Mapping[Place, frozenset[Place]]:
-    """The dimensions of views, and of what they are views of, that are cut alike."""
-    found: dict[Place, frozenset[Place]] = {}
-    for view in (t for t in ir.tensors if t.view is not None):  # after what it is of
-        assert view.view is not None
-        for mine, theirs in cut_alike(view, ir.tensor(view.view.source)):
-            source = (view.view.source, theirs)
-            every = found.get(source, frozenset({source})) | {(view.name, mine)}
-            found |= dict.fromkeys(every, every)
-    return found
 
 
 def _references(ir: KernelIR) -> Iterator[tuple[str, int, Index]]:
@@ -198,16 +178,15 @@ def _components(known: _Kernel) -> list[frozenset[str]]:
 
 
 def _factor(axes: frozenset[str], known: _Kernel) -> Factor:
-    touched = {(t, d) for t, d, e in known.references if mover(e) in axes}
     edges = {(t, d) for t, d, e in known.references if following(e) in axes}
+    dims = {(t, d) for t, d, e in known.references if mover(e) in axes} - edges
+    dims |= {other for place in dims for other in known.alike.get(place, ())}
     steps = {
         ((t, d), found[1])
         for t, d, e in known.references
         if (t, d) not in edges and (found := step(e)) is not None and found[0] in axes
     }
     sizes = {_size(known, place) * many for place, many in steps}
-    dims = touched - edges
-    dims |= {other for place in dims for other in known.alike.get(place, ())}
     most = max(sizes, default=0)
     loc = min((known.ir.axis(a).loc for a in axes), key=lambda loc: (loc.line, loc.col))
     made = Factor(

@@ -8,13 +8,15 @@ x.reshape(M, H, D)      halves of x along its columns are those of the heads
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ..ir import KernelIR, Tensor, View
 from .types import GradientLaunch
+
+Place = tuple[str, int]  # a tensor and one of its dimensions
 
 
 def with_views(kernel: KernelIR, names: Collection[str]) -> set[str]:
@@ -34,6 +36,18 @@ def turned_back(view: View, name: str, shape: tuple[int, ...]) -> View:
     if view.how == "permute":
         return View(name, "permute", tuple(int(d) for d in np.argsort(view.arg)))
     return View(name, "reshape", shape)
+
+
+def alike(ir: KernelIR) -> Mapping[Place, frozenset[Place]]:
+    """The dimensions of views, and of what they are views of, that are cut alike."""
+    found: dict[Place, frozenset[Place]] = {}
+    for view in (t for t in ir.tensors if t.view is not None):  # after what it is of
+        assert view.view is not None
+        for mine, theirs in cut_alike(view, ir.tensor(view.view.source)):
+            source = (view.view.source, theirs)
+            every = found.get(source, frozenset({source})) | {(view.name, mine)}
+            found |= dict.fromkeys(every, every)
+    return found
 
 
 def cut_alike(view: Tensor, source: Tensor) -> Iterator[tuple[int, int]]:
