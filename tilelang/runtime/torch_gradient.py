@@ -70,12 +70,12 @@ _LEVEL = 1  # of torch's loop over several cotangents, where it is in no other o
 
 def _for_each(run: Callable[[Sequence[Any]], list[Any]], cotangents: Sequence[Any]) -> list[Any]:
     """What `run` makes of cotangents; several at once, of `is_grads_batched`, are one batch."""
-    functorch: Any = torch._C.__dict__["_functorch"]
-    several = [c is not None and functorch.is_legacy_batchedtensor(c) for c in cotangents]
+    own: Any = torch  # what is not public
+    several = [c is not None and own._C._functorch.is_legacy_batchedtensor(c) for c in cotangents]
     if not any(several):
         return run(cotangents)
     pairs = zip(cotangents, several, strict=True)
-    whole = [torch._remove_batch_dim(c, _LEVEL, 1, 0) if s else c for c, s in pairs]
+    whole = [own._remove_batch_dim(c, _LEVEL, 1, 0) if s else c for c, s in pairs]
     found: list[Any] = []
 
     def batch(*cotangents: Any) -> tuple[Any, ...]:
@@ -83,7 +83,7 @@ def _for_each(run: Callable[[Sequence[Any]], list[Any]], cotangents: Sequence[An
         return tuple(g for g in found if g is not None)
 
     made = iter(torch.func.vmap(batch, tuple(0 if s else None for s in several))(*whole))
-    return [None if g is None else torch._add_batch_dim(next(made), 0, _LEVEL) for g in found]
+    return [None if g is None else own._add_batch_dim(next(made), 0, _LEVEL) for g in found]
 
 
 def when_needed(run: Callable[[Sequence[Any]], Sequence[Any]], find: Find) -> Gradient:
