@@ -153,7 +153,7 @@ BUDGET = {
     "frontend": 4620,
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
-    "analysis": 3717,  # stored once
+    "analysis": 3731,  # stored once; numbers of tiles of a fixed length
     # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
     "passes": 1616,  # row_products; separate_parts; separate_joins; names; drop_detached
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
@@ -161,8 +161,8 @@ BUDGET = {
     # numbers of the whole on a mesh: positions.py
     # kernels in stages, on meshes, by the formulas of gradients: stages.py
     # arguments that are changed, refused in one place; what a backward is given and returns
-    # results that masks end have no place for what is saved
-    "transforms": 5835,  # ends of split ranges; detached gauges; whole offsets; the largest
+    # results that masks end have no place for what is saved; parts of arrays in all their forms
+    "transforms": 5925,  # ends of split ranges; detached gauges; whole offsets; the largest
     # rules that stood in both back ends; which field of a config was meant; how many tiles
     "schedule": 848,  # which ranges memory holds, where they end; rules of refusals; tiles
     # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools;
@@ -189,8 +189,8 @@ BUDGET = {
     # what decorators, options and gradients of users are not; numbers of tiles as positions
     # arguments that share memory with what is stored to, on GPUs
     # objects and functions that nodes of Dynamo's graphs hold, guarded by identity
-    # what devices exchange between stages, and where they agree
-    "runtime": 7_680,  # forked.py; offsets past a bucket; rules.py; FSDP; shared heads
+    # what devices exchange between stages, and where they agree; several cotangents in a batch
+    "runtime": 7_690,  # forked.py; offsets past a bucket; rules.py; FSDP; shared heads
     "aot": 1570,  # a worker that stays for JAX; tensor memory of sm_100; transfers beside kernels
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
     "autotune": 2725,  # waits for transfers of XLA; what cannot be tuned; digests of questions

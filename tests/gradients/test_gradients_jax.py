@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import jax
@@ -25,6 +26,7 @@ from tests.gradients.kernels import (
 )
 from tilelang.codegen.pallas.plan import search as pallas_search
 from tilelang.schedule.refusal import Refusal, Rule
+from tilelang.transforms import legal
 
 CASE = case()
 X, W = jnp.asarray(CASE.x), jnp.asarray(CASE.w)
@@ -270,24 +272,48 @@ def decayed(x, decay, offsets):
 
 
 def test_what_was_derived_is_refused_by_the_name_of_its_author():
-    """Nobody knows decayed_d_state, and nothing could be registered for it."""
+    """Nobody knows decayed_d_state, and nothing could be registered for it, were it refused."""
 
     def loss(x, decay):
         return (decayed(x, decay, np.array([0, 2, 5])) ** 2).sum()
 
     x, decay = jnp.ones((5, 8)), jnp.full(5, 0.5)
-    with pytest.raises(tile.CallError) as caught:
-        jax.grad(lambda x: sum((g**2).sum() for g in jax.grad(loss, (0, 1))(x, decay)))(x)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(legal, "stored_once", lambda ir, name: name == "y")
+        with pytest.raises(tile.CallError) as caught:
+            jax.grad(lambda x: sum((g**2).sum() for g in jax.grad(loss, (0, 1))(x, decay)))(x)
     error = caught.value
     assert error.what.startswith(
         "the gradient of kernel decayed has no backward: "
         "the gradient of the gradient of kernel decayed cannot be derived: "
     )
-    assert error.loc is not None and error.loc.text.strip().startswith("state = state * decay")
+    assert error.loc is not None and error.loc.text.strip().startswith("for t in hl.grid(")
     assert error.hint.startswith(
         "write the backward yourself, of kernels that have gradients, and register it with "
         "@decayed.vjp; or "
     )
+
+
+def test_a_gradient_of_the_gradient_of_a_state():
+    """The states of a loop that ran back have places, too: those of its indices, turned around."""
+    offsets, rng = np.array([0, 2, 2, 5]), np.random.default_rng(0)
+    x, decay = (jnp.asarray(rng.standard_normal(s), jnp.float32) for s in ((6, 4), (6,)))
+
+    def plain(x, decay, offsets):
+        y = jnp.zeros_like(x)
+        for begin, end in itertools.pairwise(offsets):
+            state = jnp.zeros((4, 4))
+            for t in range(begin, end):
+                state = state * decay[t] + x[t][:, None] * x[t][None, :]
+                y = y.at[t].set(x[t] @ state)
+        return y
+
+    def second(kernel):
+        first = jax.grad(lambda x, d: (kernel(x, d, offsets) ** 2).sum(), (0, 1))
+        return jax.grad(lambda x, d: sum((g**2).sum() for g in first(x, d)), (0, 1))(x, decay)
+
+    for found, wanted in zip(second(decayed), second(plain), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * float(abs(wanted).max()))
 
 
 def test_a_forward_that_saves_nothing_is_the_kernel_with_its_config(monkeypatch):

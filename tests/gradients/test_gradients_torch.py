@@ -20,7 +20,7 @@ from tests.gradients.kernels import (
     twice,
 )
 from tilelang.errors import GradientError
-from tilelang.runtime import parsed
+from tilelang.runtime import parsed, torch_ops
 
 CASE = case()
 X, W, STARTS = (torch.from_numpy(a) for a in (CASE.x, CASE.w, OFFSETS))
@@ -125,6 +125,24 @@ HOW = {
 def test_right(made, how):
     for found, wanted in zip(HOW[how](made.kernel), CASE.gradients(), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["derived", "registered"])
+def test_cotangents_at_once_are_one_batch(made, kind, monkeypatch):
+    """One launch for each kernel of the gradient, which may be differentiated again."""
+    kernel, batches = made.kernel if kind == "registered" else tile.kernel(product), []
+    real = torch_ops._in_one
+    monkeypatch.setattr(torch_ops, "_in_one", lambda c, *g: batches.append(c.name) or real(c, *g))
+    x, w = leaves()
+    y, _ = kernel(x, w, STARTS)  # the loss does not use the other result
+    several = torch.stack([3 * DY, 0 * DY, DY])
+    found = torch.autograd.grad(y, (x, w), several, is_grads_batched=True, retain_graph=True)
+    for n, scale in enumerate((3, 0, 1)):
+        wanted = torch.autograd.grad(y, (x, w), scale * DY, retain_graph=True)
+        torch.testing.assert_close([g[n] for g in found], list(wanted))
+    assert len(batches) == {"derived": 1, "registered": 2}[kind]
+    (dx,) = torch.autograd.grad(y, x, several, is_grads_batched=True, create_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(dx[2].sum(), w)[0], dx[2].detach() / w.detach())
 
 
 def test_nothing_is_computed_for_what_is_frozen(made):

@@ -23,7 +23,7 @@ from tilelang.runtime import (
     torch_ops,
 )
 from tilelang.runtime.lowering import proved
-from tilelang.transforms import batch, local, multiples, partition, positions, stages
+from tilelang.transforms import batch, local, multiples, partition, positions, stages, views
 
 _prepare, _rows = jax_programs.prepare, buckets.ragged_rows
 _on_device = execution._on_device
@@ -222,8 +222,26 @@ MUTATIONS = (
         _obstacle("places that meet"),
     ),
     Mutation(
-        "views of results are those of a device", partition, "_as_they_lie", lambda *args: None,
-        _obstacle("sums in another form"),
+        "clipped offsets are numbers in another form", partition, "_as_they_lie",
+        lambda *args: None, _obstacle("offsets in another form"),
+    ),
+    Mutation(
+        "a part of one form is whole in the other", partition, "_in_all_forms",
+        lambda *args: None, _obstacle("a part of each head"),
+    ),
+    Mutation(
+        "dimensions are cut as those of their place", views, "_products",
+        lambda shape: dict(enumerate(range(len(shape)))),
+        test_partition.test_rows_are_split_as_the_sequences_that_they_are_of,
+    ),
+    Mutation(
+        "what is returned in another form is not added up", partition, "_put_together",
+        lambda added, known: tuple(added.items()),
+        test_partition.test_sums_that_are_returned_in_another_form,
+    ),
+    Mutation(
+        "stages return results as they are stored", stages._Cut, "_returning",
+        lambda self, made, names: made, test_stages.test_stages_of_arrays_in_another_form,
     ),
     Mutation(
         "pairs of positions are those of a device", partition, "_beside", lambda *args: None,

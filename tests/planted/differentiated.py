@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -244,8 +243,8 @@ BROKEN = (
            lambda name, operand, made, wanted: made, dtypes_of_gradients),
     Broken("saved tensors come back in another order", torch_gradient, "_saved", _in_any_order,
            saved_in_order),
-    Broken("several cotangents at once are one", torch_gradient, "_as_operations",
-           lambda cotangents: nullcontext(), cotangents_at_once),
+    Broken("several cotangents at once are one", torch_gradient, "_for_each",
+           lambda run, cotangents: run(cotangents), cotangents_at_once),
     Broken("a checkpoint runs forward as a part of backward", torch_gradient._Gradient, "backward",
            _all_inside, checkpoints_run_forward),
     Broken("second gradients are a part of the whole", torch_gradient, "_only_once",

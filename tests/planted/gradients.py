@@ -26,7 +26,7 @@ from tests.transforms import (
     test_scans,
     test_softmax,
 )
-from tilelang.analysis import once
+from tilelang.analysis import once, symbols
 from tilelang.ir import Along, Apply, Expr, GridIndex
 from tilelang.language.build import unary, where
 from tilelang.language.derivatives import RULES, OpUse, Rule
@@ -208,6 +208,10 @@ MUTATIONS = (
     _bug(
         "what is stored twice is differentiated", legal, "stored_once",
         lambda *given: True, _refuses("stored_twice"),
+    ),
+    _bug(
+        "tiles that are moved are numbered by where they begin", symbols.Meanings, "moved",
+        frozenset(), _refuses("numbers_of_moved_tiles"),
     ),
     _bug(
         "stores of two loops are taken to be apart in each iteration around them", once, "_in_one",

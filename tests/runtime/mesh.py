@@ -40,7 +40,8 @@ from examples.jagged.jagged_softmax import jagged_softmax
 from examples.jagged.jagged_sum import jagged_sum
 from examples.jagged.varlen_attention import varlen_attention
 from tests import xla
-from tests.transforms.test_stages import running_sum
+from tests.transforms.test_partition import heads_of_columns, rows_of_sequences
+from tests.transforms.test_stages import running_sum, softmax_in_pieces
 
 try:  # spelled in torch
     from examples.dense.batched_matmul import batched_matmul
@@ -102,6 +103,13 @@ def gradients_of_groups(x, offsets):
     return jax.grad(lambda x: (jagged_softmax(x, offsets) ** 2).sum())(x)
 
 
+def gradients_of_columns(x, w):
+    """Of columns that the kernel sees as heads, and of what two of them share."""
+    kernel = tile.kernel(heads_of_columns)
+
+    return jax.grad(lambda x, w: (kernel(x, w) ** 2).sum(), (0, 1))(x, w)
+
+
 # name -> kernel, arguments, mesh, how each is sharded
 CASES = {
     "columns": (grouped_gemm, GEMM, ONE, (P(), P(None, None, "d"), P())),
@@ -131,6 +139,36 @@ CASES = {
     "gradients of rows of groups": (gradients_of_groups, (X, OFFSETS), ONE, (P("d"), P())),
     "a norm of groups": (jagged_layer_norm, (X, X[0], X[1], OFFSETS), ONE, (P("d"), *(P(),) * 3)),
     "features and rows of groups": (jagged_softmax, (X, OFFSETS), TWO, (P("a", "b"), P())),
+    "columns of heads": (
+        tile.kernel(heads_of_columns),
+        (normal(8, 32), normal(4, 4)),
+        ONE,
+        (P(None, "d"), P()),
+    ),
+    "gradients of columns of heads": (
+        gradients_of_columns,
+        (normal(8, 32), normal(4, 4)),
+        TWO,
+        (P("b", "a"), P()),
+    ),
+    "sequences in one array": (
+        tile.kernel(rows_of_sequences),
+        (normal(4, 25, 6), normal(7, 6), HOSTILE),
+        ONE,
+        (P("d"), P(), P()),
+    ),
+    "pieces of groups": (
+        tile.kernel(softmax_in_pieces),
+        (normal(8, 12, 32), HOSTILE),
+        ONE,
+        (P("d"), P()),
+    ),
+    "columns of three heads": (
+        tile.kernel(heads_of_columns),
+        (normal(8, 24), normal(3, 4)),
+        ONE,
+        (P(None, "d"), P()),
+    ),
     "states": (tile.kernel(running_sum), (X, OFFSETS), ONE, (P("d"), P())),
     "gradients of sequences": (gradients_of_sequences, SEQUENCES, ONE, (P("d"), P(), P(), P())),
     "gradients of boxes": (gradients_of_boxes, BOXES, ONE, (P("d"), P(), P())),

@@ -51,6 +51,13 @@ RIGHT = {
     "gradients of columns": (ADDED, "P(None, None), P(None, None, 'd')"),
     "gradients of groups": ({"all-reduce": 2}, "P(None, None), P('d', None, None)"),
     "gradients of heads that share keys": ({}, ", ".join(["P('d', None, None)"] * 3)),
+    "columns of heads": ({}, "P(None, 'd')"),
+    "gradients of columns of heads": (
+        {"all-reduce": 1, "all-gather": 1},
+        "P('b', 'a'), P(None, None)",
+    ),
+    "sequences in one array": ({}, "P('d', None, None)"),
+    "pieces of groups": (ADDED, "P('d', None, None), P(None, 'd')"),
     # in stages: the maximum, then the sums
     "keys": ({"all-reduce": 2}, "P(None, None, None, None)"),
     "keys of sequences": ({"all-reduce": 2}, "P(None, None, None)"),
@@ -99,11 +106,22 @@ REFUSED["heads of one key"] = (
     "  hint: replicate it, jax.sharding.reshard(q, PartitionSpec()), or call the kernel inside "
     "jax.shard_map, which gives it one shard at a time"
 )
+REFUSED["columns of three heads"] = (
+    "dimension 1 of x is sharded over mesh axis 'd', which kernel heads_of_columns cannot be "
+    "split over: 8 of its 24 positions stay together, and 3 is no multiple of the mesh's size\n"
+    '  File "tests/transforms/test_partition.py", line 216\n'
+    "    for h in hl.grid(H):\n"
+    f"    {'^' * 19}\n"
+    "  hint: replicate it, jax.sharding.reshard(x, PartitionSpec()), or call the kernel inside "
+    "jax.shard_map, which gives it one shard at a time"
+)
 
 # Where the axes are Auto: what a compiler may shard anew is not refused, and so are its results.
 AUTO = {
     "groups and contraction": RIGHT["groups and contraction"],
     "gradients of groups": ({"all-reduce": 2}, "P(None, None), P(None, None, None)"),
+    "gradients of columns of heads": (ADDED, "P('b', 'a'), P('a', None)"),
+    "columns of three heads": ({"all-gather": 1}, "P(None, None)"),
     "offsets": ({}, "P(None, None)"),
     "heads of one key": ({"all-gather": 1}, "P(None, 'd', None)"),
     "twice": ({"all-gather": 1, "all-to-all": 1}, "P(None, 'a')"),
@@ -140,7 +158,7 @@ def agrees(found: dict[str, dict], other: dict | None = None) -> None:
 
 def test_some_ways_to_shard():
     some = "rows and groups", "a mean of rows", "gradients of rows", "heads that share keys"
-    some += "rows of boxes", "keys of sequences"
+    some += "rows of boxes", "keys of sequences", "columns of heads", "pieces of groups"
     agrees(lines(*some, *REFUSED))
 
 

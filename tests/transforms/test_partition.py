@@ -208,6 +208,44 @@ def sums_in_another_form(x):
     return y.reshape(x.shape[1] // 2, 2)
 
 
+def heads_of_columns(x, w):
+    """Columns are those of heads, of which two share a weight."""
+    M, H = x.shape[0], 2 * w.shape[0]
+    heads = x.reshape(M, H, x.shape[1] // H)
+    y = hl.empty(heads.shape, dtype=x.dtype)
+    for h in hl.grid(H):
+        for m, d in hl.tile([M, heads.shape[2]]):
+            y[m, h, d] = heads[m, h, d] * w[h // 2, d] + h
+    return y.reshape(M, x.shape[1])
+
+
+def rows_of_sequences(x, w, offsets):
+    """Sequences of one length in one array, whose groups begin where they like."""
+    rows = x.reshape(-1, x.shape[2])
+    y = hl.zeros(rows.shape, dtype=x.dtype)
+    for g in hl.grid(w.shape[0]):
+        for t, c in hl.tile([offsets[g], 0], [offsets[g + 1], x.shape[2]]):
+            y[t, c] = rows[t, c] * w[g, c][None, :] + t.index[:, None]
+    return y.reshape(x.shape)
+
+
+def parts_of_heads(x):
+    heads = x.reshape(x.shape[0], 3, 4)
+    y = hl.empty([x.shape[0], 4], dtype=x.dtype)
+    for m, d in hl.tile([x.shape[0], 4]):
+        y[m, d] = heads[m, :, d].sum(1)
+    return y
+
+
+def offsets_in_pairs(x, offsets):
+    pair = offsets.reshape(2, 2)
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(2):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t] = x[t] * pair[g, 0]
+    return y
+
+
 def pairs(x):
     y = hl.empty([x.shape[0], x.shape[0]], dtype=x.dtype)
     for i, j in hl.tile([x.shape[0], x.shape[0]]):
@@ -299,9 +337,14 @@ OBSTACLES = {
             "t+t_1": "it was not proved that elements of y are stored once",
         },
     ),
-    "sums in another form": (  # that of one device would be returned
-        sums_in_another_form, (((8, 4), F),), {
-            "tm": "y is reshaped or transposed", "tn": "y is reshaped or transposed",
+    "a part of each head": (
+        parts_of_heads, (((8, 12), F),), {
+            "d": "x is reshaped, and what is split is no part of both of its shapes",
+        },
+    ),
+    "offsets in another form": (  # they would be clipped there, too
+        offsets_in_pairs, (((8,), F), ((4,), "int32")), {
+            "g": "offsets is indexed in another way, too", "t": "offsets is reshaped or transposed",
         },
     ),
     "pairs of positions": (
@@ -417,6 +460,42 @@ def test_several_shares_stay_together():
     sizes = {"q": 12, "k": 6, "v": 4}
     given = {name: rng.standard_normal((n, 5)).astype(np.float32) for name, n in sizes.items()}
     assert list(divided(ir, given)) == []
+
+
+def test_columns_are_split_as_the_heads_that_they_are_seen_as():
+    ir = parsed(heads_of_columns, ((8, 24), F), ((3, 4), F))
+    every = found(ir)
+    assert {n: (f.kind, f.size, f.together) for n, f in every.items()} == {
+        "h": ("parallel", 6, 2), "m": ("parallel", 8, 1), "d": (None, 4, 1),
+    }  # fmt: skip
+    assert {("x", 1), ("w", 0), ("y", 1)} < every["h"].dims
+    assert every["d"].why == "x is reshaped, and what is split is no part of both of its shapes"
+    part = verify(local(ir, {every["h"]: 3, every["m"]: 2}))
+    assert {t.shape for t in part.tensors} == {(4, 8), (1, 4), (4, 2, 4), (1,)}
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((8, 24), (3, 4)))
+    assert list(divided(ir, {"x": x, "w": w})) == []
+
+
+def test_rows_are_split_as_the_sequences_that_they_are_of():
+    """Whole sequences, whose rows are clipped; groups are those of all rows."""
+    ir = parsed(rows_of_sequences, ((4, 3, 5), F), ((4, 5), F), ((5,), "int32"))
+    rows = found(ir)["t"]
+    assert (rows.kind, rows.size, rows.together) == ("rows", 12, 3) and ("x", 0) in rows.dims
+    assert ("x", 2) in found(ir)["c"].dims and found(ir)["g"].added == (("y", F), ("y_view", F))
+    assert [n for n in range(1, 13) if rows.splits(n)] == [1, 2, 4]
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 3, 5), (4, 5)))
+    for offsets in ([0, 1, 1, 7, 12], [0, 0, 0, 0, 0], [2, 2, 5, 9, 9]):
+        assert list(divided(ir, {"x": x, "w": w, "offsets": np.int32(offsets)})) == []
+
+
+def test_sums_that_are_returned_in_another_form():
+    ir = parsed(sums_in_another_form, ((8, 4), F))
+    assert {n: (f.kind, f.together) for n, f in found(ir).items()} == {
+        "tm": ("sum", 1), "tn": ("parallel", 2),
+    }  # fmt: skip
+    assert list(divided(ir, {"x": np.random.default_rng(0).random((8, 4), np.float32)})) == []
 
 
 def test_what_heads_add_to_one_place_stays_on_one_device():

@@ -18,6 +18,8 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.derivatives import derived, gradients, named
 from tests.tiers import share
+from tilelang.analysis import analyze
+from tilelang.transforms import derive
 
 RNG = np.random.default_rng(0)
 LAYOUTS = [[0, 7, 7, 30, 37], [0, 0, 0, 0, 0], [3, 4, 20, 36, 40], [0, 40, 40, 40, 40]]
@@ -309,6 +311,34 @@ def test_rows_of_groups(offsets):
 def test_tiles_of_groups(offsets):
     given = (*(_floats(40, 8) for _ in "qkv"), np.array(offsets, np.int32))
     compare(jagged_linear_attention, given, _jagged_linear_attention)
+
+
+def test_what_runs_over_tiles_is_differentiated_twice():
+    """Every kernel of the backward has one: of a tile of fixed length by its number."""
+    given = (*(_floats(40, 8) for _ in "qkv"), np.array(LAYOUTS[0], np.int32))
+    for launch in derived(jagged_linear_attention, given)[1].launches:
+        ir = launch.kernel
+        again = derive(ir, analyze(ir), frozenset(launch.operands))
+        assert again.launches
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("offsets", [[0, 37, 37, 130, 190], [5, 6, 64, 128, 129]], ids=str)
+def test_a_gradient_of_a_gradient_of_tiles(offsets):
+    """Groups that begin and end within a tile, and several of its numbers."""
+    q, k, v = (jnp.asarray(0.3 * _floats(200, 8)) for _ in "qkv")
+    cuts = jnp.array(offsets)
+
+    def loss(of):
+        def inner(*given):
+            return sum((r * r).sum() for r in of(*given, cuts))
+
+        return lambda *given: sum((g**2).sum() for g in jax.grad(inner, (0, 1, 2))(*given))
+
+    found = jax.jit(jax.grad(loss(lambda *a: (jagged_linear_attention(*a),)), (0, 1, 2)))(q, k, v)
+    wanted = jax.grad(loss(_jagged_linear_attention), (0, 1, 2))(q, k, v)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4 * float(abs(other).max()))
 
 
 def test_many_tiles():

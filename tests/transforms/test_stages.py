@@ -98,6 +98,29 @@ def test_the_stages_of_a_softmax():
     assert [kinds(stage) for stage in made] == [["max"], ["sum"], ["rows"]]
 
 
+def softmax_in_pieces(x, offsets):
+    """Rows are those of pieces of one length, and so are the rows of what is returned."""
+    rows = x.reshape(-1, x.shape[2])
+    y = hl.zeros(rows.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        total = hl.zeros([x.shape[2]], dtype=hl.float32)
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            total = total + hl.exp(rows[t, :]).sum(0)
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t, :] = hl.exp(rows[t, :]) / total[None, :]
+    return y.reshape(x.shape), y.T
+
+
+def test_stages_of_arrays_in_another_form():
+    ir = parsed(softmax_in_pieces, ((4, 2, 3), F), STARTS)
+    (rows,) = [f for f in factors(ir, analyze(ir)) if ("x", 0) in f.dims]
+    stages = staged(ir, analyze(ir), [rows])
+    assert [stage.ir.returns for stage in stages] == [("all_total",), ("y_view", "y_view_1")]
+    x = np.random.default_rng(0).standard_normal((4, 2, 3)).astype(np.float32)
+    for offsets in ([0, 3, 3, 7], [0, 0, 8, 8], [5, 5, 5, 5]):
+        assert list(divided(ir, {"x": x, "offsets": np.int32(offsets)})) == []
+
+
 def test_a_sum_that_needs_another_comes_after_it():
     made = stages_of(
         jagged_layer_norm.__wrapped__, {"tm", "tm_1", "tm_2"}, X, ((4,), F), ((4,), F), STARTS

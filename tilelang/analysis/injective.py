@@ -130,7 +130,12 @@ def order(axis: str, known: Ranges) -> tuple[sympy.Expr, ...]:
     if known.axes[axis].kind == "grid":
         return (later(position(axis)) - position(axis) - 1,)
     first, last, number = (edge(axis, what) for what in ("begin", "end", "id"))
-    return (later(first) - last, later(number) - number - 1)
+    facts = (later(first) - last, later(number) - number - 1)
+    length = known.axes[axis].fixed
+    if length is None or axis in known.scope.moved:
+        return facts
+    # cut from the begin on, or at multiples of its length: at each another one begins
+    return (*facts, sympy.floor(later(first) / length) - sympy.floor(first / length) - 1)
 
 
 # ---------------------------------------------------------------- positions of one iteration

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, assert_never
 
 import sympy
@@ -23,6 +24,7 @@ from sympy.logic.boolalg import Boolean
 from sympy.printing.str import StrPrinter
 
 from ..ir import (
+    Along,
     Apply,
     Assign,
     At,
@@ -37,6 +39,7 @@ from ..ir import (
     TileScalar,
     Var,
     authors,
+    every_access,
 )
 from .placed import Place, placed
 
@@ -62,6 +65,12 @@ class Meanings:
     stored: frozenset[str]
     users: Mapping[str, str]
     called: Mapping[str, str]
+
+    @cached_property
+    def moved(self) -> frozenset[str]:
+        """The tiles that lie at an offset in some array, and may be cut there."""
+        index = (i for site in every_access(self.ir.body) for i in site.index)
+        return frozenset(i.axis for i in index if isinstance(i, Along) and i.offset is not None)
 
 
 def position(axis: str) -> sympy.Symbol:

@@ -149,7 +149,7 @@ def _asked(
                 f"another argument splits the same loop over {_listed(chosen[factor])}", factor.loc,
             )  # fmt: skip
         if not factor.splits(_parts(sizes, names)):
-            raise _refused(ir, place, names, _uneven(factor), factor.loc)
+            raise _refused(ir, place, names, _uneven(ir, place, factor), factor.loc)
     _once(ir, chosen)
     return _split(ir, chosen, sizes)
 
@@ -270,13 +270,13 @@ def _factor(
     ir: KernelIR, every: Sequence[Factor], place: tuple[str, int], names: Names, how: str
 ) -> Factor:
     found = next((f for f in every if place in f.dims | f.edges), None)
+    instead = _others(every, place[0])
     if found is None:
         seen = any(ir.root(t.name) == place[0] != t.name for t in ir.tensors)
         why = "no loop of the kernel runs along it alone"
         why = f"{place[0]} is reshaped or transposed" if seen else why
-        raise _refused(ir, place, names, why, ir.tensor(place[0]).loc, how)
+        raise _refused(ir, place, names, why, ir.tensor(place[0]).loc, how, instead)
     if found.kind is None:
-        instead = _others(every, place[0])
         raise _refused(ir, place, names, found.why, found.loc, how, instead)
     if place in found.edges:
         raise _refused(ir, place, names, "offsets are needed as a whole", found.loc, how)
@@ -289,11 +289,12 @@ def _others(every: Sequence[Factor], tensor: str) -> str:
     return f"shard dimension {' or '.join(map(str, dims))} instead, " if dims else ""
 
 
-def _uneven(factor: Factor) -> str:
-    if factor.together == 1:
-        return f"{factor.size} is no multiple of the mesh's size"
-    held = f"{factor.together} of its {factor.size} positions stay together"
-    return f"{held}, and {factor.size // factor.together} is no multiple of the mesh's size"
+def _uneven(ir: KernelIR, place: tuple[str, int], factor: Factor) -> str:
+    size, parts = ir.tensor(place[0]).shape[place[1]], factor.size // factor.together
+    if size == parts:
+        return f"{size} is no multiple of the mesh's size"
+    held = f"{size // parts} of its {size} positions stay together"
+    return f"{held}, and {parts} is no multiple of the mesh's size"
 
 
 def _once(ir: KernelIR, chosen: Mapping[Factor, Names]) -> None:

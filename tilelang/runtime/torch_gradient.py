@@ -7,14 +7,13 @@ only tensors that exist anyway (arguments, results) and those that the gradient'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import CallError, Loc
 from .gradients import Gradient, misshapen
@@ -66,18 +65,25 @@ def _inside_backward() -> Iterator[None]:
         _inside.reset(token)
 
 
-class _Operations(TorchDispatchMode):
-    """Kernels are operations while it is there: torch does with them what it does with its own."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*args, **(kwargs or {}))
+_LEVEL = 1  # of torch's loop over several cotangents, where it is in no other one
 
 
-def _as_operations(cotangents: Sequence[Any]) -> AbstractContextManager[Any]:
-    """Several cotangents at once, of `is_grads_batched`, look like one and have no memory."""
-    functorch: Any = torch._C.__dict__["_functorch"]
-    several = any(c is not None and functorch.is_legacy_batchedtensor(c) for c in cotangents)
-    return _Operations() if several else nullcontext()
+def _for_each(run: Callable[[Sequence[Any]], list[Any]], cotangents: Sequence[Any]) -> list[Any]:
+    """What `run` makes of cotangents; several at once, of `is_grads_batched`, are one batch."""
+    own: Any = torch  # what is not public
+    several = [c is not None and own._C._functorch.is_legacy_batchedtensor(c) for c in cotangents]
+    if not any(several):
+        return run(cotangents)
+    pairs = zip(cotangents, several, strict=True)
+    whole = [own._remove_batch_dim(c, _LEVEL, 1, 0) if s else c for c, s in pairs]
+    found: list[Any] = []
+
+    def batch(*cotangents: Any) -> tuple[Any, ...]:
+        found[:] = run(cotangents)
+        return tuple(g for g in found if g is not None)
+
+    made = iter(torch.func.vmap(batch, tuple(0 if s else None for s in several))(*whole))
+    return [None if g is None else own._add_batch_dim(next(made), 0, _LEVEL) for g in found]
 
 
 def when_needed(run: Callable[[Sequence[Any]], Sequence[Any]], find: Find) -> Gradient:
@@ -142,17 +148,19 @@ class _Gradient(torch.autograd.Function):
         wanted = frozenset(n for n, need in asked if need and n in call.wanted)
         if all(c is None for c in given) or not wanted:
             return (None,) * (1 + len(call.names))
-        full = [_full(c, *like) for c, like in zip(given, ctx.like, strict=True)]
         tensors = ctx.saved_tensors  # once, and out here: a checkpoint runs forward again for them
         saved = _saved(call, ctx.places, tensors)
         once = torch.is_grad_enabled() and any(p.kind == "extra" for p in ctx.places)
-        recorded = torch.set_grad_enabled(torch.is_grad_enabled() and not once)
-        with recorded, _inside_backward(), _as_operations(given):
-            made = call.gradient.backward(saved, full, wanted)
-            found = [_checked(ctx, n, made) for n in range(len(call.names))]
-        if once:
-            found = _only_once(call, found, (*tensors, *full))
-        return None, *found
+
+        def run(given: Sequence[Any]) -> list[Any]:
+            full = [_full(c, *like) for c, like in zip(given, ctx.like, strict=True)]
+            recorded = torch.set_grad_enabled(torch.is_grad_enabled() and not once)
+            with recorded, _inside_backward():
+                made = call.gradient.backward(saved, full, wanted)
+                found = [_checked(ctx, n, made) for n in range(len(call.names))]
+            return _only_once(call, found, (*tensors, *full)) if once else found
+
+        return None, *_for_each(run, given)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:

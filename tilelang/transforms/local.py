@@ -69,11 +69,17 @@ def local(ir: KernelIR, split: Mapping[Factor, int]) -> KernelIR:
         low, high = part.limit(begin, "maximum", 0), part.limit(end, "minimum", own)
         return replace(shorter, begin=low, end=high)
 
+    def part(tensor: Tensor) -> Tensor:
+        own, view = shape(tensor), tensor.view
+        if view is not None and view.how == "reshape":
+            view = replace(view, arg=own)
+        return replace(tensor, shape=own, dtype=sums.get(tensor.name, tensor.dtype), view=view)
+
     return replace(
         ir,
         params=(*ir.params, *(Param(name, name) for name in given.names)),
         tensors=(
-            *(replace(t, shape=shape(t), dtype=sums.get(t.name, t.dtype)) for t in ir.tensors),
+            *map(part, ir.tensors),
             *(replace(ir.tensor(of), name=twin, shape=shape(ir.tensor(of)))
               for twin, of in given.wholes.items()),
             *(Tensor(name, (1,), "int32", "input", ir.loc) for name in given.firsts),

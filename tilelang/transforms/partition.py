@@ -15,7 +15,8 @@ the kernel of one device takes the whole ones, too; where positions are computed
 one that its part begins at.
 
 A dimension may hold one place for several positions of an axis, as keys do that query heads share,
-k[h // share]: positions that share one stay together, and it is split into as many parts.
+k[h // share]: positions that share one stay together, and it is split into as many parts.  So are
+those of an array that is seen in another shape, x.reshape(rows, heads, width): columns and heads.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Literal
 
 from ..analysis.carries import Definitions, definitions, reduction
@@ -33,8 +33,6 @@ from ..analysis.placed import loops, placed
 from ..errors import Loc
 from ..ir import (
     Apply,
-    Assign,
-    At,
     Carry,
     Expr,
     Index,
@@ -50,19 +48,28 @@ from ..ir import (
     every_access,
     every_store,
     inlined,
-    map_body,
     read_by,
     statement_exprs,
     statements,
     walk,
 )
 from ..ir import definitions as assigned
-from ..ir.traversal import map_range, reduced, substitute
+from ..ir.traversal import reduced
 from ..language.op import OPS, SAME
 from .multiples import is_multiple, is_zero, turned_back, uncast
-from .positions import BEGINS, following, limits, mover, numbers, place_of, step, within
+from .positions import (
+    BEGINS,
+    following,
+    limits,
+    mover,
+    numbers,
+    place_of,
+    step,
+    with_places,
+    within,
+)
+from .views import Place, alike, with_views
 
-Place = tuple[str, int]  # a tensor and one of its dimensions
 Kind = Literal["parallel", "rows", "groups", "sum", "max", "min"]
 FOLDS: Mapping[str, Kind] = {"sum": "sum", "max": "max", "min": "min"}
 INT = Type((), "int32")
@@ -74,7 +81,7 @@ class Factor:
     """Dimensions that are split together.
 
     kind    how, or None where they cannot be, and `why` says what is in the way
-    dims    all of that size, or of one place for several positions
+    dims    all that are split: of that size, of one place for several positions, or of more places
     together  so many positions in a row stay on one device
     edges   dimensions of offsets that hold one more than that: read at g and g + 1
     clipped tensors of offsets that range over the dimensions
@@ -107,6 +114,7 @@ class _Kernel:
     facts: Facts
     defined: Definitions
     references: tuple[tuple[str, int, Index], ...]  # tensor, dimension, entry
+    alike: Mapping[Place, frozenset[Place]]  # those that are cut with a place, in all forms
 
 
 class _Obstacle(Exception):
@@ -119,22 +127,9 @@ class _Obstacle(Exception):
 
 def factors(ir: KernelIR, facts: Facts) -> tuple[Factor, ...]:
     """The factors of a kernel; a dimension that no axis indexes alone is in none."""
-    ir = _with_places(ir)
-    known = _Kernel(ir, facts, definitions(ir), tuple(_references(ir)))
+    ir = with_places(ir)
+    known = _Kernel(ir, facts, definitions(ir), tuple(_references(ir)), alike(ir))
     return tuple(_factor(axes, known) for axes in _components(known))
-
-
-def _with_places(ir: KernelIR) -> KernelIR:
-    """The kernel with h // 4 where the author has a name for it."""
-    values = {n: e for n, e in assigned(ir.body).items() if (step(At(e)) or ("", 1))[1] > 1}
-    return replace(
-        ir,
-        axes=tuple(map_range(axis, partial(inlined, values=values)) for axis in ir.axes),
-        body=map_body(
-            substitute(ir.body, values),
-            lambda s: () if isinstance(s, Assign) and s.name in values else (s,),
-        ),
-    )
 
 
 def _references(ir: KernelIR) -> Iterator[tuple[str, int, Index]]:
@@ -174,7 +169,8 @@ def _components(known: _Kernel) -> list[frozenset[str]]:
     for tensor, dim, entry in known.references:
         axis = mover(entry)
         if axis is not None:
-            by_place.setdefault((tensor, dim), set()).add(axis)
+            place = min(known.alike.get((tensor, dim), {(tensor, dim)}))
+            by_place.setdefault(place, set()).add(axis)
     for together in by_place.values():
         joined = [c for c in found if c & together]
         found = [c for c in found if not c & together] + [set[str]().union(*joined)]
@@ -182,18 +178,20 @@ def _components(known: _Kernel) -> list[frozenset[str]]:
 
 
 def _factor(axes: frozenset[str], known: _Kernel) -> Factor:
-    touched = {(t, d) for t, d, e in known.references if mover(e) in axes}
     edges = {(t, d) for t, d, e in known.references if following(e) in axes}
+    dims = {(t, d) for t, d, e in known.references if mover(e) in axes} - edges
+    dims |= {other for place in dims for other in known.alike.get(place, ())}
     steps = {
         ((t, d), found[1])
         for t, d, e in known.references
         if (t, d) not in edges and (found := step(e)) is not None and found[0] in axes
     }
     sizes = {_size(known, place) * many for place, many in steps}
+    most = max(sizes, default=0)
     loc = min((known.ir.axis(a).loc for a in axes), key=lambda loc: (loc.line, loc.col))
     made = Factor(
-        axes, frozenset(touched - edges), max(sizes, default=0), None, edges=frozenset(edges),
-        together=math.lcm(*(many for _, many in steps)), loc=loc,
+        axes, frozenset(dims), most, None, edges=frozenset(edges), loc=loc,
+        together=math.lcm(*(most // math.gcd(most, _size(known, p)) for p in dims)) if most else 1,
     )  # fmt: skip
     try:
         if not sizes:
@@ -227,7 +225,7 @@ def _checked(factor: Factor, known: _Kernel) -> Factor:
         _from_zero(added, known)
         _unread(added, known)
         _once(added, known)
-    kept = tuple((name, known.ir.tensor(name).dtype) for name in sorted(added))
+    kept = _put_together({name: known.ir.tensor(name).dtype for name in added}, known)
     if ragged:
         return replace(_with_ranges(factor, ragged, known), kind="rows", added=kept)
     return replace(factor, kind="groups" if added or factor.edges else "parallel", added=kept)
@@ -244,18 +242,26 @@ def _only_indexed(factor: Factor, known: _Kernel) -> None:
             raise _Obstacle(f"{tensor} is indexed in another way, too")
         if (tensor, dim) in factor.edges and not {axis_of(entry), following(entry)} & factor.axes:
             raise _Obstacle(f"{tensor} is indexed in another way, too")
-    _as_they_lie((t for t, _ in factor.dims | factor.edges), known)
+    _in_all_forms(factor, known)
+    _as_they_lie((t for t, _ in factor.edges), known)
     for tensor, dim in factor.edges:
         role = known.ir.tensor(tensor).role
         if role != "input" or _size(known, (tensor, dim)) != factor.size + 1:
             raise _Obstacle(f"{tensor} does not hold one number more than there are groups")
 
 
+def _in_all_forms(factor: Factor, known: _Kernel) -> None:
+    """What is split has a dimension that is split with it in every form."""
+    split = {tensor for tensor, _ in factor.dims}
+    for other in sorted(with_views(known.ir, {known.ir.root(t) for t in split}) - split):
+        root = known.ir.root(other)
+        raise _Obstacle(f"{root} is reshaped, and what is split is no part of both of its shapes")
+
+
 def _as_they_lie(tensors: Iterable[str], known: _Kernel) -> None:
-    """What is split or added up has no other form, which would stay as it was on one device."""
+    """Numbers that change on a device have no other form, which would change too."""
     for tensor in tensors:
-        views = any(t.view is not None and t.view.source == tensor for t in known.ir.tensors)
-        if views or known.ir.tensor(tensor).view is not None:
+        if len(with_views(known.ir, {known.ir.root(tensor)})) > 1:
             raise _Obstacle(f"{tensor} is reshaped or transposed")
 
 
@@ -350,10 +356,15 @@ def _from_zero(added: frozenset[str], known: _Kernel) -> None:
             raise _Obstacle(f"{name} is added up over devices and does not begin as zeros")
 
 
+def _put_together(added: Mapping[str, str], known: _Kernel) -> tuple[tuple[str, str], ...]:
+    """What is added up, in all its forms."""
+    forms = ((form, d) for name, d in added.items() for form in with_views(known.ir, {name}))
+    return tuple(sorted(forms))
+
+
 def _unread(added: frozenset[str], known: _Kernel) -> None:
-    _as_they_lie(sorted(added), known)
-    read = {tensor for expr in _expressions(known.ir) for tensor in _loaded(expr)}
-    for name in added & read:
+    loaded = (tensor for expr in _expressions(known.ir) for tensor in _loaded(expr))
+    for name in sorted(added & {known.ir.root(tensor) for tensor in loaded}):
         raise _Obstacle(f"{name} is added up over devices and read by the kernel")
 
 
@@ -393,6 +404,7 @@ def _with_ranges(factor: Factor, ragged: set[str], known: _Kernel) -> Factor:
     for tensor in found:
         if tensor in stored or known.ir.tensor(tensor).role != "input":
             raise _Obstacle(f"{tensor} is stored to, too")
+    _as_they_lie(sorted(found), known)
     return replace(factor, clipped=frozenset(found))
 
 
@@ -447,7 +459,7 @@ def _summed(factor: Factor, ordered: set[str], ragged: set[str], known: _Kernel)
             raise _Obstacle(f"{tensor} is added up over devices and does not begin as zeros")
     _unread(frozenset(added), known)
     ranged = _with_ranges(factor, ragged, known) if ragged else factor
-    return replace(ranged, kind=kind, added=tuple(sorted(added.items())))
+    return replace(ranged, kind=kind, added=_put_together(added, known))
 
 
 def _adds_up(store: Store, total: Expr, kind: Kind, known: _Kernel) -> bool:

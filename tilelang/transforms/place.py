@@ -41,7 +41,7 @@ from ..language.dtypes import is_float
 from ..language.op import OPS
 from ..language.shapes import full
 from .graph import Graph, How, Over, Scan, Term, number
-from .ranges import bounds
+from .ranges import bounds, turned
 
 START: Mapping[How, tuple[str, float]] = {
     "sum": ("add", 0.0),
@@ -200,13 +200,7 @@ class _Writer:
         if not opened.back:
             return own
         declared = next(a for a in self.axes if a.name == opened.name)
-        static = declared.static
-        if static is not None:
-            return binary("sub", sum(static) - 1, own, self.loc)
-        ends = declared.end
-        if declared.begin != Const(0, declared.begin.type):
-            ends = binary("add", declared.begin, ends, self.loc)
-        return binary("sub", binary("sub", ends, 1, self.loc), own, self.loc)
+        return turned(declared, own, self.loc)
 
     def type(self, type: Type, scope: _Scope) -> Type:
         def dim(d: Dim) -> Dim:

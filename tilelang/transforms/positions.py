@@ -16,11 +16,13 @@ from ..errors import Loc
 from ..ir import (
     Along,
     Apply,
+    Assign,
     At,
     Const,
     Expr,
     GridIndex,
     Index,
+    KernelIR,
     Load,
     Stmt,
     TileIndex,
@@ -28,8 +30,11 @@ from ..ir import (
     axis_of,
     children,
     index_exprs,
+    inlined,
+    map_body,
 )
-from ..ir.traversal import map_index, map_stmt, rewriting
+from ..ir import definitions as assigned
+from ..ir.traversal import map_index, map_range, map_stmt, rewriting, substitute
 
 Number = GridIndex | TileIndex | TileScalar
 BEGINS = ("begin", "end")  # scalars of a tile that are positions
@@ -43,6 +48,19 @@ def step(entry: Index) -> tuple[str, int] | None:
         case _:
             axis = axis_of(entry)
             return None if axis is None else (axis, 1)
+
+
+def with_places(ir: KernelIR) -> KernelIR:
+    """The kernel with h // 4 where the author has a name for it."""
+    values = {n: e for n, e in assigned(ir.body).items() if (step(At(e)) or ("", 1))[1] > 1}
+    return replace(
+        ir,
+        axes=tuple(map_range(axis, partial(inlined, values=values)) for axis in ir.axes),
+        body=map_body(
+            substitute(ir.body, values),
+            lambda s: () if isinstance(s, Assign) and s.name in values else (s,),
+        ),
+    )
 
 
 def following(entry: Index) -> str | None:

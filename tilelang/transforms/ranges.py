@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ..errors import Loc
 from ..ir import Apply, Axis, Const, Expr, TileScalar
 from ..language.build import binary
 from .graph import AxisRange, Graph, Near
@@ -91,6 +92,16 @@ def _edge(graph: Graph, expr: Expr) -> tuple[TileScalar | None, int]:
 
 def _moved(graph: Graph, bound: Expr, offset: int) -> Expr:
     return graph.add(binary("add", bound, offset, None)) if offset else bound
+
+
+def turned(axis: Axis, own: Expr, loc: Loc) -> Expr:
+    """The index of a loop that runs back, in that of one that does not: begin + end - 1 - own."""
+    if axis.static is not None:
+        return binary("sub", sum(axis.static) - 1, own, loc)
+    ends = axis.end
+    if axis.begin != Const(0, axis.begin.type):
+        ends = binary("add", axis.begin, ends, loc)
+    return binary("sub", binary("sub", ends, 1, loc), own, loc)
 
 
 def same(one: AxisRange, other: AxisRange) -> bool:

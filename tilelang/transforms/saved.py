@@ -43,6 +43,7 @@ from ..language.dtypes import is_float, itemsize
 from ..language.op import OPS
 from .forward import Launched, Stored
 from .graph import Graph, Over, Scan, number, parts_of
+from .ranges import turned
 from .scans import number_of, number_tiles
 
 PRODUCTS = ("mul", "dot")
@@ -315,11 +316,12 @@ class Residuals:
             return static[1]
         if axis in self.counts:
             return self.counts[axis]
+        known, graph = self.launched.graph.ranges[axis], self.launched.graph
+        back = graph.add(turned(known.axis, GridIndex(axis), known.axis.loc))
         for tensor, index in self._accesses(whole=True):
             for size, entry in zip(self.kernel.tensor(tensor).shape, index, strict=True):
-                if entry in (Along(axis), At(GridIndex(axis))):
+                if entry in (Along(axis), At(GridIndex(axis)), At(back)):
                     return size
-        known = self.launched.graph.ranges[axis]
         return known.extent if known.begin == Const(0, known.begin.type) else None
 
     def _accesses(self, whole: bool = False) -> Iterator[tuple[str, tuple[Index, ...]]]:

@@ -20,10 +20,11 @@ from ..ir.names import take
 from .forward import Launched, read
 from .graph import Over, Scan
 from .kernels import kernel_of
-from .partition import Factor, Place, factors
+from .partition import Factor, factors
 from .place import StoreTarget, placed
 from .refuse import Underivable
 from .saved import Residuals
+from .views import Place, with_views
 
 Group = tuple[int, str, tuple[str, ...]]  # how many come before it, how it is folded, its loops
 
@@ -92,7 +93,7 @@ class _Cut:
             and not any(t.axis in self.axes for t in carried)
             and all(self.kernel.tensor(t).role == "output" for t in tensors)
             and all(around[s.tensor] == s.around for s in self.launched.stores)
-            and {*self.kernel.returns} == {*tensors}
+            and {self.kernel.root(name) for name in self.kernel.returns} == {*tensors}
             and all(self._places(name) is not None for name in self.sums)
             and not any(graph.scope(Var(n, t.type)) & self.axes for n, t in self.sums.items())
         )
@@ -121,7 +122,8 @@ class _Cut:
                 StoreTarget(s.tensor, s.index, s.type, s.value, s.mask, s.adds, s.loc)
                 for s in stores
             ]
-            yield self._kernel(around, targets, [self.kernel.tensor(n) for n in names])
+            made = self._kernel(around, targets, [self.kernel.tensor(n) for n in names])
+            yield self._returning(made, names)
 
     def _after(self, name: str) -> int:
         """How many sums, one of the other, come before it."""
@@ -145,6 +147,13 @@ class _Cut:
         name = "_".join((self.kernel.name, *(o.name for o in outputs)))
         made = kernel_of(self.kernel, name, nest, outputs, self._tensor)
         return replace(made, doc=f"A stage of {self.kernel.name}.")
+
+    def _returning(self, made: KernelIR, names: Collection[str]) -> KernelIR:
+        """The kernel of some results, which returns them in the shapes that the author does."""
+        forms = with_views(self.kernel, names) - {*names}
+        views = tuple(t for t in self.kernel.tensors if t.name in forms)
+        returns = tuple(r for r in self.kernel.returns if r in forms or r in names)
+        return replace(made, tensors=(*made.tensors, *views), returns=returns)
 
     def _tensor(self, name: str) -> Tensor:
         return self.arrays.get(name) or self.kernel.tensor(name)
