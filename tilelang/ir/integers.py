@@ -185,16 +185,22 @@ def plus(a: Linear | None, b: Linear | None, by: int = 1) -> Linear | None:
     return {e: times for e, times in total.items() if times}, a[1] + by * b[1]
 
 
+def _term(part: Any) -> Linear:
+    return {part: 1}, 0
+
+
+def distance(begin: Expr, end: Expr) -> int | None:
+    """end - begin where all else cancels, whatever it is: of c[i] * 64 + 64 and c[i] * 64 it is 64."""
+    terms, rest = plus(linear(end, _term), linear(begin, _term), -1) or ({None: 1}, 0)
+    return None if terms else rest
+
+
 def shorter(expr: Expr) -> Expr:
     """A sum without what cancels, its numbers together: b + 16 - b is 16, a - 20 + 1 is a - 19.
 
     Sums of int32 wrap in any order alike.
     """
-
-    def term(part: Any) -> Linear:
-        return {part: 1}, 0
-
-    terms, rest = linear(expr, term) or ({}, 0)
+    terms, rest = linear(expr, _term) or ({}, 0)
     if len(terms) + (rest != 0) >= _terms(expr):
         return expr
     total: Expr = const(0)
