@@ -42,6 +42,14 @@ NORMED, WHOLE = normed(512), normed(256)
 ROWS_64, ROWS_128 = ((*narrow(*((4096, 8, d),) * 3), OFFSETS) for d in (64, 128))
 CROSSES = narrow((8192, 1024), (8192, 1024), (1024, 128), (128, 1024), (1024,))
 HEADS = narrow(*((4096, 8, 128),) * 5)
+DECAYED = (*ROWS_128[:-1], tile.spec((8,), "float32"), OFFSETS)
+BLOCKS = (*ROWS_128[:-1], tile.spec((512,), "int32"), tile.spec((65,), "int32"))
+LOOKED_UP = (*narrow(*((4096, 128),) * 3), tile.spec((64,), "float32"), OFFSETS)
+
+
+def wide(*args):
+    """The same in float32."""
+    return tuple(tile.spec(a.shape, "float32") if a.dtype == "bfloat16" else a for a in args)
 
 
 def latent(columns):
@@ -79,7 +87,18 @@ NEEDED = (
     (kernels.normed_rows, WHOLE, 100, 139280),
     (kernels.linear_attention, ROWS_64, 80, 8192),
     (kernels.linear_attention, ROWS_64, 100, 65584),
-    (kernels.linear_attention, ROWS_128, 100, 147504),
+    (kernels.linear_attention, ROWS_128, 89, 16384),
+    (kernels.linear_attention, ROWS_128, 100, 114736),
+    (kernels.retention, DECAYED, 89, 16384),
+    (kernels.retention, DECAYED, 90, 40960),
+    (kernels.block_sparse, BLOCKS, 90, 65568),
+    (kernels.block_sparse, BLOCKS, 100, 82464),
+    (kernels.looked_up_scores, LOOKED_UP, 100, 99328),
+    (kernels.latent_attention, wide(*latent(256)), 80, 118784),
+    (kernels.latent_attention, wide(*latent(256)), 100, 73728),
+    (kernels.normed_rows, wide(*normed(128)), 89, 73728),
+    (kernels.normed_rows, wide(*normed(4096)), 80, 19712),
+    (kernels.outer_scores, WIDE_SCORES, 100, 106496),
     (kernels.low_rank_cross, CROSSES, 90, 73872),
     (kernels.low_rank_cross, CROSSES, 100, 102544),
 )

@@ -190,6 +190,12 @@ def anything(part: Any) -> Linear:
     return {part: 1}, 0
 
 
+def distance(begin: Expr, end: Expr) -> int | None:
+    """end - begin where all else cancels: of c[i] * 64 + 64 and c[i] * 64 it is 64."""
+    terms, rest = plus(linear(end, anything), linear(begin, anything), -1) or ({None: 1}, 0)
+    return None if terms else rest
+
+
 def shorter(expr: Expr) -> Expr:
     """A sum without what cancels, its numbers together: b + 16 - b is 16, a - 20 + 1 is a - 19.
 

@@ -19,6 +19,7 @@ from tilelang.ir import (
     Stmt,
     Store,
     Var,
+    every_loop,
     integers,
     statements,
     successor,
@@ -181,7 +182,7 @@ def _loop(
     if bounds is None:
         bounds = (*axis_bounds(scope, loop.axis, loop.loc), scope.kernel.step(loop.axis))
     begin, end, by = bounds
-    if multiplies(loop):
+    if any(map(multiplies, every_loop((loop,)))):
         writes = any(isinstance(s, Store) for s in statements((loop,)))
         for load in unmoved(loop):
             # Triton moves what is read out of loops that write nothing

@@ -68,6 +68,9 @@ def _cut(kernel: Prepared, loop: For, around: Mapping[str, Expr], taken: set[str
     nested = any(isinstance(s, For) for s in inside)
     if loop.stages is None or loop.specialized or nested or not by:
         return [loop]
+    length = integers.distance(*(inlined(b, around) for b in (loop.begin, loop.end)))
+    if length is not None and length <= by:  # one tile, and one body of it
+        return [loop]
     own = {s.name: s.value for s in inside if isinstance(s, Let)}
     tile = LoopTile(loop, _without({**around, **own}, loop), kernel)
     limits = dict.fromkeys(

@@ -97,9 +97,8 @@ class Prepared:
         Ends that leave 32 bits keep the powers of two that divide them, and no other number.
         """
         step, ends = self.step(axis), self.range(axis)
-        begin, end = (integers.linear(inlined(b, self.defined)) for b in ends)
-        length = integers.plus(end, begin, by=-1)
-        if length is not None and not length[0] and length[1] % step == 0:
+        length = integers.distance(*(inlined(b, self.defined) for b in ends))
+        if length is not None and length % step == 0:
             return True
         return step == power_of_two(step) and all(self.is_multiple(b, step) for b in ends)
 
@@ -195,6 +194,8 @@ class Prepared:
     def _short(self, axis: Axis) -> Expr:
         """The end, not further behind the begin than the author said."""
         bound = interval(inlined(axis.end, self.defined), self._leaf)[1]
+        length = integers.distance(axis.begin, axis.end)
+        bound = bound if length is None else length
         if axis.max_extent is None or bound <= axis.max_extent:
             return axis.end
         return integers.minimum(axis.end, integers.add(axis.begin, integers.const(axis.max_extent)))
