@@ -45,7 +45,7 @@ from .far_rows import picked_dims
 from .shared import tracked
 from .turned import takes_all, turned_dim
 from .types import Columns, Entry, HostArray, Key, Number, Turned, Window, WindowDim
-from .unaligned import PARTS, block_number, moved_along, rounded, shift
+from .unaligned import PARTS, block_number, cut_rows, moved_along, rounded, shift
 from .within import first_row
 
 Where = tuple[str, tuple[Index, ...], int]  # tensor, index, and which part of a moved tile
@@ -65,6 +65,7 @@ class Arrays:
     moved     tensors that rows of many groups go from or to
     several   of arrays that are written, the dimensions of which one step uses several positions
     split     views of arrays whose last dimension they split, and into columns of what number
+    noting    axes of which rows of the step table know, where moved tiles are cut from arrays
     """
 
     ir: KernelIR
@@ -79,6 +80,7 @@ class Arrays:
     tracks: tuple[Track, ...] = ()
     moved: frozenset[str] = frozenset()
     several: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    noting: frozenset[str] = frozenset()
     split: Mapping[str, int] = field(default_factory=dict)
 
     def entries(self, tensor: str, index: tuple[Index, ...]) -> tuple[Entry, ...]:
@@ -140,21 +142,12 @@ def survey(
     picked = {r.tensor for r in seen if r.written and picks_rows(r.index)}
     read = frozenset(r.tensor for r in seen if not r.written)
     several = {t: _several(hosts[t], indices[t]) for t in hosts if t in written}
+    cuts = not target.interpreted if placed.cuts is None else placed.cuts
+    noting = frozenset(placed.columns if cuts else ())
     arrays = Arrays(
-        ir,
-        target,
-        axes,
-        used,
-        hosts,
-        resident | picked,
-        read,
-        {},
-        {},
-        (),
-        moved(ir),
-        several,
-        split,
-    )
+        ir, target, axes, used, hosts, resident | picked, read, {}, {}, (), moved(ir), several,
+        noting, split,
+    )  # fmt: skip
     windows, keys = _windows(arrays, seen, written)
     taken = {t.name for t in ir.tensors} | set(axes)
     windows, tracks = tracked(windows, placed.phases, taken)
@@ -318,7 +311,7 @@ def _number(axes: Mapping[str, AxisPlan], dim: WindowDim, size: int, far: bool) 
             return Number(GridIndex(name))
         case cut.ByIndex(expr) if far and not isinstance(expr, Const | GridIndex):
             return Number(integers.clamped(expr, size))
-        case cut.ByIndex(expr) | cut.ByBlock(expr):
+        case cut.ByIndex(expr) | cut.ByBlock(expr) | cut.Between(first=expr):
             return Number(expr)
         case cut.Packed(expr, rows) if rows < size:
             return Number(expr, rows)
@@ -393,6 +386,8 @@ def _dim(
                 return cut.Whole(-(-size // rows) * rows if place == 2 else size)
             if far is None:
                 return _tile_dim(axis, size)
+            if _is_cut(arrays, to, axis, far, place):
+                return cut_rows(axis, far, rows, size)
             return cut.ByBlock(block_number(axis, far, part, block, size), block)
         case At(expr):
             places = {arrays.axes[a].place for a in integers.axes(expr)}
@@ -415,6 +410,24 @@ def _dim(
             return cut.Whole(-(-size // rows) * rows)
         case _:
             return cut.Whole(size)
+
+
+def _is_cut(arrays: Arrays, to: IndexedSite, axis: AxisPlan, far: Expr, place: int) -> bool:
+    """Whether a step copies the rows that a moved tile has: those of a matrix, or of several.
+
+    They are known when the step table is made, and whole registers of them are a tile.
+    """
+    host = arrays.hosts[to.tensor]
+    entries = arrays.entries(to.tensor, to.index)
+    plain = place == 2 and isinstance(entries[-1], Along | Span | Columns)
+    plain = plain and host.shape[-2] > axis.size
+    plain = plain and all(isinstance(e, At) for e in entries[:-2])
+    known = {a for e in (far, axis.begin, axis.end) for a in integers.axes(e)}
+    if not plain or axis.base is not None or not known | {axis.name} <= arrays.noting:
+        return False
+    lies = host.source not in arrays.moved and host.dtype != "bool"
+    whole = axis.size % arrays.target.tile(2, itemsize(host.dtype)) == 0
+    return lies and whole and axis.length is None and not to.written
 
 
 def _known_in_time(arrays: Arrays, tensor: str, axis: AxisPlan, far: Expr) -> None:
@@ -487,7 +500,10 @@ def _in_parts(axis: AxisPlan, held: int) -> bool:
 
 
 def moved_block(arrays: Arrays, tensor: str, index: tuple[Index, ...], moved: Along) -> int:
-    """How long the blocks are that a moved tile lies in."""
+    """How long the blocks are that a moved tile lies in, or is cut from."""
+    known = arrays.places.get((tensor, index, 0))
+    if known is not None and known.noted:
+        return known.cut.block
     host, entries = arrays.hosts[tensor], arrays.entries(tensor, index)
     turned, dim = turned_dim(arrays.axes, entries), entries.index(moved)
     place = len(entries) - dim - (turned is not None and turned > dim)  # in the block as it is kept
