@@ -8,7 +8,7 @@ keep the error policy, leave rows in no group zero, and never look at them.
 
 Every ragged example runs with a step table and, where it has loops for that, with inner pipelines,
 with a work list, with loops inside the step, with all heads in one step, on blocks that begin where
-ranges do, with blocks of groups, and in pieces of rows.
+ranges do, with moved tiles cut from their arrays, with blocks of groups, and in pieces of rows.
 The rectangle form is left out: its grid covers every (group, tile), and the interpreter simulates
 the steps that do nothing too, so that one run takes as long as tens of others; the masks and copies
 that such a step has are those of the table form, and tests/examples/test_tpu_interpreter.py runs it
@@ -66,6 +66,7 @@ FORMS: Mapping[str, Callable[[Subject], tile.Config]] = {
     "emit_pipeline": lambda s: tile.Config(s.blocks, loop_type="emit_pipeline"),
     "within": lambda s: tile.Config(s.blocks, loop_type="outer_pipeline", within=s.within),
     "exact": lambda s: tile.Config(s.blocks, windows="exact"),
+    "cut": lambda s: tile.Config(s.blocks, windows="cut"),
     "groups": lambda s: tile.Config(s.blocks_in("groups")),
     "pieces": lambda s: tile.Config(s.blocks, pieces=8),
     "flowing": lambda s: tile.Config(whole_columns(s), loop_type="fori_loop", windows="flowing"),

@@ -154,6 +154,8 @@ def _configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.
         yield tile.Config(dict.fromkeys(tiles, size), **form)
     if count:  # refused unless something is made of each row of a product, in whole pieces
         yield tile.Config(dict.fromkeys(tiles, 16), pieces=rng.choice((4, 6, 8)))
+        # refused unless rows of a matrix lie at other positions than tiles
+        yield tile.Config(dict.fromkeys(tiles, 32), loop_type="outer_pipeline", windows="cut")
         for block in (8, 16):  # refused unless blocks divide the rows of loops inside of a step
             sizes_of = dict.fromkeys(tiles, block)
             yield tile.Config(sizes_of, loop_type="fori_loop", windows="flowing")

@@ -18,6 +18,7 @@ FORMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "emit_pipeline": {"loop_type": "emit_pipeline"},
         "fori_loop": {"loop_type": "fori_loop"},
         "exact": {"windows": "exact"},
+        "cut": {"windows": "cut"},
         "groups": {},  # with the example's blocks of groups
         "parts": {"loop_type": "outer_pipeline", "steps": "table", "cores": 2},
     }

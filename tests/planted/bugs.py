@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tests.planted.bug import Bug, bug
+from tests.planted.cut import CUT
 from tests.planted.groups import GROUPS
 
 _GEMM = partial(bug, "grouped_gemm", "table")
@@ -223,4 +224,4 @@ MOVED: tuple[Bug, ...] = (
     _ROWS("rows of the next box", "t_mask, d_moved", "t_index >= offsets[b], d_moved"),
 )  # fmt: skip
 
-BUGS = (*HEADS, *MOVED, *MASKS, *WINDOWS, *VISITS, *CARRIES, *STEPS, *CORES, *PARTS, *GROUPS)
+BUGS = (*HEADS, *MOVED, *CUT, *MASKS, *WINDOWS, *VISITS, *CARRIES, *STEPS, *CORES, *PARTS, *GROUPS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from tests.planted.bug import Bug, bug
+from tests.planted.cut import OUTSIDE
 
 _TABLE = partial(bug, "jagged_sum", "table")
 _RECTANGLE = partial(bug, "jagged_sum", "rectangle")
@@ -41,4 +42,5 @@ RANGES: tuple[tuple[Bug, str], ...] = (
      LEGAL_LAST),
     (_INSIDE(_NO_END, *_END), PAST),
     (_INSIDE(_NO_BEGIN, *_BEGIN), BEFORE),
+    *OUTSIDE,
 )  # fmt: skip

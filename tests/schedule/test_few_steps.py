@@ -5,6 +5,7 @@ Times in words are those of libtpu 0.0.42.1's final schedules, executed; no TPU 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -41,7 +42,7 @@ def test_a_write_that_lands_at_once_is_found(monkeypatch):
 
 
 def _landed(piped, compute, copied, chip, ahead, lands):
-    return piped(compute, copied, chip, ahead, False)
+    return piped(compute, copied, replace(chip, write=0), ahead, lands)
 
 
 @pytest.mark.parametrize("chip", ["v5e", "v6e"])

@@ -323,6 +323,8 @@ def some_plans() -> Iterator[Plan]:
     yield jagged_softmax.lower(*short, target="tpu:v6e").plan  # groups side by side
     boxed = Config({"t": 128}, loop_type="outer_pipeline", steps="table")
     yield jagged_to_padded.lower(*rows, 128, target="tpu:v5p", config=boxed).plan  # on two cores
+    twice = Config({"t": 128}, loop_type="outer_pipeline", windows="aligned")
+    yield jagged_to_padded.lower(*rows, 128, target="tpu:v6e", config=twice).plan
 
 
 def test_every_expression_that_is_printed_is_verified() -> None:

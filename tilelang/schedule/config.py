@@ -14,7 +14,7 @@ from .refusal import Refused, Rule
 
 LOOP_TYPES = ("grid", "outer_pipeline", "worklist", "emit_pipeline", "fori_loop", "unroll")
 STEPS = ("table", "rectangle")
-WINDOWS = ("aligned", "exact", "flowing")
+WINDOWS = ("aligned", "exact", "flowing", "cut")
 GATHERS = ("ahead", "inside")
 INDEXING = ("pointer", "descriptor")
 WORKLIST = ("search", "table")
@@ -49,7 +49,8 @@ class Config:
                 then hold all heads of [tokens, heads, width], and no array is transposed
     windows     "aligned" (a tile is a block of the array; ranges share tiles) | "exact" (the first
                 tile of a range begins where the range does) | "flowing" (rows of whole arrays come
-                and go in pieces while steps compute)
+                and go in pieces while steps compute) | "cut" (of an array that lies at other
+                positions than tiles, a step copies the rows that it uses)
     gathers     "ahead" (rows that an index array picks are put together by XLA) | "inside"
     pieces      rows of a tile that a step multiplies at once, while other units are busy with the
                 rows before; 0: all of them

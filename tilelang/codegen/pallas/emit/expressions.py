@@ -105,6 +105,9 @@ class Printer:
                 return self._over_rows(what, self.node(value))
             case plan.Roll(value, by, dim):
                 return Call("pltpu.roll", (self.node(value), self.node(by), Atom(str(dim))))
+            case plan.RowsFrom(source, start, name):
+                args = (Atom(source.ref), Atom(self.names.scratch[name]), self.node(start))
+                return Call("rows_from", (*args, Atom(str(self.shape(expr.type.shape)[0]))))
             case plan.Head(value, dim):
                 several = 1 if isinstance(value, plan.Kept) and value.together else 0
                 part = f"{':, ' * (dim - several)}:{self.shape(expr.type.shape)[dim]}"

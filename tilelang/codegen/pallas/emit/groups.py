@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelang.codegen.pallas.plan.physical import GroupSum, Inner, MovedRows, parts_of
+from tilelang.codegen.pallas.plan.physical import GroupSum, Inner, MovedRows, RowsFrom, parts_of
 from tilelang.codegen.pallas.plan.types import Plan
 
 SPANS = '''\
@@ -104,6 +104,34 @@ def move_rows(source, target, held, by, first, stop, some: int) -> None:
     jax.lax.fori_loop(1, count, move_some, 0)'''
 
 
+CUT = '''\
+def rows_from(source, held, start, rows: int):
+    """`rows` rows of a block from row `start` on, which may be any one, and lie outside of it.
+
+    What those hold that the block does not have is anything.  All go through `held`, of which a row
+    is 32 bits of 128 columns, and any one can be the first that is read.
+    """
+    each = 4 // source.dtype.itemsize  # rows in 32 bits
+    far = start + rows  # `rows` rows lie before those of the block
+    found = []
+    for part in range(held.shape[0]):
+        columns = slice(128 * part, min(128 * part + 128, source.shape[1]))
+        width = columns.stop - columns.start
+        block = pltpu.bitcast(source[:, columns], jnp.int32)
+        held[part, rows // each : (rows + source.shape[0]) // each, :width] = block
+    for part in range(held.shape[0]):
+        width = min(128, source.shape[1] - 128 * part)
+        words = held[part, pl.ds(jax.lax.div(far, each), rows // each), :width]
+        if each > 1:
+            bits = jnp.full_like(words, jax.lax.rem(far, each) * (32 // each))
+            after = held[part, pl.ds(jax.lax.div(far, each) + 1, rows // each), :width]
+            after = jax.lax.shift_left(after, 32 - bits)
+            after |= jax.lax.shift_right_logical(words, bits)
+            words = jnp.where(bits == 0, words, after)
+        found.append(pltpu.bitcast(words, source.dtype))
+    return jnp.concatenate(found, 1) if len(found) > 1 else found[0]'''
+
+
 def functions(plan: Plan) -> Iterator[str]:
     """Those that the text of a plan calls."""
     if any(t.view is not None and t.view.how == "spans" for t in plan.ir.tensors):
@@ -114,6 +142,8 @@ def functions(plan: Plan) -> Iterator[str]:
         yield SUMS
     if any(isinstance(e, MovedRows) for e in parts):
         yield MOVE
+    if any(isinstance(e, RowsFrom) for e in parts):
+        yield CUT
     short = (s for a in plan.launches if a.beside for s in a.beside.body if isinstance(s, Inner))
     if any(loop.carries for loop in short):
         yield ONCE

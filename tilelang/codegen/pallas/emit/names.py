@@ -64,7 +64,7 @@ def names_of(plan: Plan, launch: Launch) -> Names:
         names.axes[axis.name] = _axis_name(names, axis.name, others)
         names.rows[axis.name] = f"{names.axes[axis.name]}_rows"
     for kept in launch.scratch:
-        names.scratch[kept.name] = names.fresh(f"{stem(kept.name)}_ref")
+        names.scratch[kept.name] = names.fresh(f"{stem(kept.name).replace('.', '_')}_ref")
     tracks = launch.table is not None and launch.table.tracks
     for word in (*TABLE_WORDS, *WORDS, *(("phase",) if tracks else ())):
         names.words[word] = names.fresh(word)
@@ -98,6 +98,9 @@ def _name_columns(names: Names, table: Table, others: frozenset[str]) -> None:
         if track.name not in names.axes:
             names.axes[track.name] = _axis_name(names, track.name, others)
         names.columns[track.name] = f"{names.axes[track.name]}_of"
+    for name, _ in table.noted:
+        names.columns[name] = f"{names.fresh(name.replace('.', '_'))}_of"
+        names.taken.add(names.columns[name])
 
 
 # What is made of an axis' name in the table's loops, the step and the index lines.

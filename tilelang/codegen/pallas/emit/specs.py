@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilelang.codegen.pallas.plan import types as plan
+from tilelang.codegen.pallas.plan.steps.names import STEP
 from tilelang.codegen.writer import Atom, Call, Group, Keyword, Node, flat, statement
 
 from . import ops
-from .expressions import ZERO, Printer
+from .expressions import ZERO, Printer, infix
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,12 @@ def _spec(mapped: Printer, window: plan.Window, params: list[str]) -> Node:
     """An index map is printed like a call, so it breaks like one; no window has a single entry."""
 
     def extent(dim: plan.WindowDim, size: int | None) -> Node:
-        exact = isinstance(dim, plan.ByRow)
+        exact = isinstance(dim, plan.ByRow | plan.Between)
         return Call("pl.BoundedSlice", (Atom(str(size)),)) if exact else Atom(str(size))
 
     pairs = zip(window.dims, window.numbers, strict=True)
-    entries = tuple(ZERO if window.held else _entry(mapped, *pair) for pair in pairs)
+    noted = [mapped.node(plan.Recorded(name, STEP)) for name, _ in window.noted]
+    entries = tuple(ZERO if window.held else _entry(mapped, *pair, noted) for pair in pairs)
     index_map = Call(f"lambda {', '.join(params)}: " if params else "lambda: ", entries)
     mode = ()
     if window.early or (window.buffers is not None and window.buffers != 2):
@@ -104,9 +106,12 @@ def _mapped(printer: Printer, window: plan.Window | None = None) -> Printer:
     return mapped
 
 
-def _entry(mapped: Printer, dim: plan.WindowDim, number: plan.Number) -> Node:
-    """Which block of a dimension a step sees."""
+def _entry(mapped: Printer, dim: plan.WindowDim, number: plan.Number, noted: list[Node]) -> Node:
+    """Which block of a dimension a step sees; `noted` as in Window."""
     match dim:
+        case plan.Between(tile=tile):
+            rows = zip(noted, (tile, plan.SHORT), strict=True)
+            return Call("pl.ds", tuple(infix("*", each, Atom(str(by))) for each, by in rows))
         case plan.ByRow(axis):
             return Atom(f"{mapped.names.rows[axis]}({mapped.names.step})")
         case plan.ByTile() | plan.ByIndex():

@@ -80,6 +80,12 @@ def _print_add(printer: Printer, block: Block, table: plan.Table, position: int)
     if position + 1 == len(table.columns):
         for each in table.columns:
             inner.raw(f"{names.columns[each.axis]}[{names.step}] = {names.axes[each.axis]}")
+        scope = printer.scope()
+        for name, value in table.noted:
+            column = names.columns[name]
+            scope.locals[name] = column.removesuffix("_of")
+            inner.put(scope.locals[name], scope.node(value))
+            inner.raw(f"{column}[{names.step}] = {scope.locals[name]}")
         inner.raw(f"return {names.step} + 1")
     elif position + 1 == len(table.outer):
         carried = ", ".join([names.step, *cursors])

@@ -51,10 +51,11 @@ from .steps.neighbours import with_steps
 from .steps.parts import parts_of_table
 from .types import Column, Dim, Form, Launch, Scratch, Section, Table, in_scratch
 from .windows.choose import Arrays
-from .windows.exact import check_cuts
+from .windows.exact import check_starts
 from .windows.flowing import flowing
 from .windows.outputs import all_windows, early, initialised, lowered, selective, whole
 from .windows.types import HostArray, Window
+from .windows.unaligned import check_cuts
 
 IN_ALL_LANES = "a column in all lanes, so that no use has to spread it"
 BY_PHASES = "products of all iterations, before what waits for them"
@@ -80,7 +81,8 @@ def plan_launch(
     placed = _masked(placed)
     steps = config.steps or "table"
     arrays, order, groups = lowered(problem, target, placed)
-    check_cuts(kernel, arrays.windows)
+    check_starts(kernel, arrays.windows)
+    check_cuts(kernel, config, arrays.windows.values())
     effects = _effects(groups, placed)
     again = written | later | arrays.read
     outputs, helpers = initialised(problem, arrays, order, steps, written, again, effects)
@@ -90,7 +92,8 @@ def plan_launch(
     _check_outputs(arrays, outputs, groups, order, columns, how)
     table = tables.table(columns, axes, steps, arrays.tracks)
     if table is not None:
-        table = with_loops(table, axes)
+        noted = (each for w in arrays.windows.values() for each in w.noted)
+        table = replace(with_loops(table, axes), noted=tuple(noted))
         needed = sum(scalar_bytes(kernel.tensor(s).shape) for s in arrays.scalars)
         tables.check_fits(kernel, table, target, needed)
     windows = whole(all_windows(arrays, outputs, config))

@@ -60,3 +60,23 @@ class MovedRows:
         words, columns = 4 // itemsize(self.type.dtype), self.type.shape[-1]
         assert isinstance(columns, int)
         return (-(-columns // 128), 3 * self.some // words + 16, 128)
+
+
+@dataclass(frozen=True)
+class RowsFrom:
+    """The rows of a block from row `start` on, which may be any one, and lie outside of it.
+
+    What those hold that the block does not have is anything.  All go through scratch memory `name`:
+    as many rows as a tile has, then the block, then as many again; 32 bits of 128 columns are one.
+    """
+
+    source: Any
+    start: Any
+    name: str
+    type: Type
+
+    def held(self, rows: int, columns: int) -> tuple[int, int, int]:
+        """The shape of the scratch memory for a tile of so many."""
+        words, block = 4 // itemsize(self.type.dtype), self.source.type.shape[0]
+        assert isinstance(block, int)
+        return (-(-columns // 128), (rows + block + rows) // words + 8, 128)

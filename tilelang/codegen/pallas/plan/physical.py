@@ -13,6 +13,7 @@ from tilelang.language.dtypes import itemsize, wide_of
 
 from .axis import Mask
 from .moved import MovedRows as MovedRows
+from .moved import RowsFrom as RowsFrom
 
 COPIES = "copies"  # the semaphore that counts copies
 FIRST = Var("copies.first", INT)  # the number of some copies that are on their way together
@@ -257,7 +258,7 @@ class Named:
 
 PExpr = (
     Expr | Read | ScalarRead | Kept | InRange | Iota | TakeRows | Lane | Tiles | Rest | Recorded
-    | OverRows | Roll | Head | Repeat | GroupSum | MovedRows | Named
+    | OverRows | Roll | RowsFrom | Head | Repeat | GroupSum | MovedRows | Named
 )  # fmt: skip
 
 
@@ -413,10 +414,8 @@ def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
             return (expr.place, *select_exprs(expr.select), *lane)
         case Tiles(position) | Rest(position) | Recorded(_, position):
             return (position,)
-        case Roll(value, by):
-            return (value, by)
-        case GroupSum(member, rows):
-            return (member, rows)
+        case Roll(first, second) | RowsFrom(first, second) | GroupSum(first, second):
+            return (first, second)
         case MovedRows():
             return expr.exprs
         case Head(value) | Repeat(value) | Named(value) | OverRows(_, value):

@@ -38,6 +38,8 @@ class Placed:
     trailing  ordered static axes, the innermost grid dimensions
     phases    the last columns, if their loops stand in a row in `leaf` and do not nest
     within    parallel axes of which every step runs all iterations
+    cuts      whether moved tiles are cut from arrays with the rows that they have; None: where the
+              target has such copies
     """
 
     loop_type: str
@@ -49,6 +51,7 @@ class Placed:
     phases: tuple[str, ...]
     within: tuple[str, ...]
     axes: Mapping[str, AxisPlan] = field(default_factory=dict)
+    cuts: bool | None = False
 
     @property
     def form(self) -> Form:
@@ -129,7 +132,15 @@ def place(
     check_left_over(problem, axes)
     if config.windows == "exact":
         axes = begin_with_range(problem, config, placed.loop_type, axes)
-    return replace(placed, axes=with_tiles(with_ranges(axes)))
+    return replace(placed, axes=with_tiles(with_ranges(axes)), cuts=_cuts(config, placed))
+
+
+def _cuts(config: Config, placed: Placed) -> bool | None:
+    """Steps of a pipeline over a table note which rows they have; loops in a row have others."""
+    able = placed.loop_type == "outer_pipeline" and config.steps != "rectangle"
+    if not able or not placed.columns or placed.phases:
+        return False
+    return {None: None, "cut": True}.get(config.windows, False)
 
 
 # ---------------------------------------------------------------- the nest

@@ -43,6 +43,9 @@ def map_physical(expr: PExpr, change: Change) -> PExpr:
             return replace(expr, row=change(expr.row))
         case physical.Roll():
             return replace(expr, value=change(expr.value), by=change(expr.by))
+        case physical.RowsFrom():
+            source: Any = change(expr.source)
+            return replace(expr, source=source, start=change(expr.start))
         case physical.GroupSum():
             return replace(expr, member=change(expr.member), rows=change(expr.rows))
         case physical.MovedRows():

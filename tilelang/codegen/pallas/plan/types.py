@@ -22,6 +22,8 @@ from tilelang.codegen.pallas.plan.steps.conditions import InPhase as InPhase
 from tilelang.codegen.pallas.plan.steps.conditions import RowStarts as RowStarts
 from tilelang.codegen.pallas.plan.steps.conditions import Runs as Runs
 from tilelang.codegen.pallas.plan.steps.conditions import Turns as Turns
+from tilelang.codegen.pallas.plan.windows.types import SHORT as SHORT
+from tilelang.codegen.pallas.plan.windows.types import Between as Between
 from tilelang.codegen.pallas.plan.windows.types import ByBlock as ByBlock
 from tilelang.codegen.pallas.plan.windows.types import ByIndex as ByIndex
 from tilelang.codegen.pallas.plan.windows.types import ByRow as ByRow
@@ -90,12 +92,15 @@ from .physical import Repeat as Repeat
 from .physical import Rest as Rest
 from .physical import Roll as Roll
 from .physical import Row as Row
+from .physical import RowsFrom as RowsFrom
 from .physical import ScalarRead as ScalarRead
 from .physical import Select as Select
 from .physical import Step as Step
 from .physical import TakeRows as TakeRows
 from .physical import Tiles as Tiles
 from .physical import Write as Write
+from .scratch import Scratch as Scratch
+from .scratch import in_scratch as in_scratch
 
 MODULE_NAMES = frozenset({"jax", "jnp", "pl", "pltpu", "interpret"})  # of the generated source
 Form = Literal["grid", "pipeline"]
@@ -242,6 +247,7 @@ class Table:
     `length`: how many steps a grid over a work list has.
     `before`, `after`: the rows beside a step's own, where conditions ask for them.
     `shown`: of a work list that may be empty, the block that the only step shows all the same.
+    `noted`: what else a row holds: numbers that steps, and those around them, would compute anew.
     """
 
     columns: tuple[Column, ...]
@@ -256,6 +262,7 @@ class Table:
     before: Expr | None = None
     after: Expr | None = None
     shown: tuple[tuple[str, Expr], ...] = ()
+    noted: tuple[tuple[str, Expr], ...] = ()
 
     @property
     def outer(self) -> tuple[Column, ...]:
@@ -270,32 +277,18 @@ class Table:
     @property
     def width(self) -> int:
         """Numbers in a row."""
-        return len(self.outer) + (1 + len(self.tracks) if self.tracks else 0)
+        return len(self.outer) + (1 + len(self.tracks) if self.tracks else 0) + len(self.noted)
 
     @property
     def recorded(self) -> frozenset[str]:
         """What a row holds, besides the number of its loop."""
-        return frozenset((*(c.axis for c in self.outer), *(t.name for t in self.tracks)))
+        noted = (name for name, _ in self.noted)
+        return frozenset((*(c.axis for c in self.outer), *(t.name for t in self.tracks), *noted))
 
     def track(self, axis: str) -> Track:
         """Where the tile of a loop is found in the loop's own rows."""
         found = [t for t in self.tracks if axis in t.axes]
         return min(found, key=lambda t: len(t.axes))
-
-
-def in_scratch(dtype: str) -> str:
-    """The dtype of scratch memory for such values: of bools, single rows could not be stored."""
-    return "int32" if dtype == "bool" else dtype
-
-
-@dataclass(frozen=True)
-class Scratch:
-    """Vector memory that lives through the whole launch; `why` it has the shape that it has."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    why: str = ""
 
 
 @dataclass(frozen=True)

@@ -189,6 +189,10 @@ def _table(here: Reader) -> None:
         _exprs(replace(own, axes=here.axes), column.capped, *column.stays)
         waits = column.listed.stays if column.listed is not None else ()
         _exprs(replace(listed.of("a track", own.loc), axes=here.axes), *waits)
+    noting = here.of("what rows note", here.launch.loc)
+    for name, expr in table.noted:
+        _exprs(noting, expr)
+        noting = noting.plus(names=[name])
     phase = here.plus(names=[PHASE.name, TILE.name, AWAY.name]).of("a track", here.launch.loc)
     _exprs(phase, *(track.listed for track in table.tracks))
     _around(here, table)
@@ -284,6 +288,11 @@ def _window(here: Reader, window: windows.Window) -> None:
             case windows.ByBlock(expr, block):
                 _exprs(here, expr)
                 _inside(here, number, -(-size // block))
+            case windows.Between(axis, shift, first, stop, tile):
+                _axis(here, axis)
+                _exprs(here, shift, first, stop)
+                _inside(here, number, -(-size // tile))
+                _inside(here, windows.Number(stop), -(-size // windows.SHORT) + 1)
             case windows.ByIndex(expr):
                 _exprs(here, expr)
             case windows.Packed(expr, rows):
@@ -436,7 +445,7 @@ def _part(here: Reader, part: PExpr) -> None:
         case physical.Read(ref, select):
             _block(here, ref, select)
             here.must(f"has another shape than what it reads of {ref}", shows(here.launch, part))
-        case physical.MovedRows(name=name):
+        case physical.MovedRows(name=name) | physical.RowsFrom(name=name):
             _scratch(here, name)
         case physical.TakeRows(ref):
             if ref:  # numbers of scalar memory are put together without one

@@ -9,7 +9,7 @@ from tilelang import ir
 from tilelang.codegen.pallas.plan import physical
 from tilelang.codegen.pallas.plan.axis import AxisPlan, extents
 from tilelang.codegen.pallas.plan.moved import MovedRows
-from tilelang.codegen.pallas.plan.physical import Part, PStmt, TakeRows
+from tilelang.codegen.pallas.plan.physical import Part, PStmt, RowsFrom, TakeRows, parts_of
 from tilelang.codegen.pallas.plan.types import Scratch
 from tilelang.codegen.pallas.plan.windows.choose import as_array, selects
 from tilelang.codegen.pallas.plan.windows.types import Fetched, WindowDim
@@ -144,6 +144,8 @@ def buffers(stmts: Iterable[PStmt], axes: Mapping[str, AxisPlan]) -> tuple[Scrat
             )
     moves = (v for v in values if isinstance(v, MovedRows))
     found += [Scratch(v.name, v.held, "int32") for v in moves]
+    cuts = (e for s in stmts for e in parts_of(s) if isinstance(e, RowsFrom))
+    found += [Scratch(e.name, e.held(*extents(e.type, axes)), "int32") for e in cuts]
     if any(rows.far for rows in (*takes, *stores)):
         found.append(Scratch(physical.COPIES, (), "semaphore"))
     return tuple({scratch.name: scratch for scratch in found}.values())

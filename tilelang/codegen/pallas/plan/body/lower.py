@@ -17,9 +17,16 @@ from tilelang.codegen.pallas.plan.physical import PExpr, Select
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, as_array, moved_block, selects
 from tilelang.codegen.pallas.plan.windows.turned import turned
 from tilelang.codegen.pallas.plan.windows.types import Packed, Window
-from tilelang.codegen.pallas.plan.windows.unaligned import PARTS, joined, moved_along, shift, start
+from tilelang.codegen.pallas.plan.windows.unaligned import (
+    PARTS,
+    joined,
+    moved_along,
+    placed,
+    shift,
+    start,
+)
 from tilelang.errors import Loc
-from tilelang.ir import Apply, Dim, Type
+from tilelang.ir import Apply, Dim, Type, integers
 from tilelang.language.dtypes import wide_of
 from tilelang.language.op import OPS
 from tilelang.schedule.refusal import Refused, Rule
@@ -163,14 +170,19 @@ def _block(scope: Scope, load: ir.Load, part: int = 0, held: Mapping[str, Dim] =
 
 
 def _unaligned(scope: Scope, load: ir.Load, entry: ir.Along) -> Value:
-    """A tile that lies in two blocks, which may be longer than the tile is."""
+    """A tile that lies in two blocks, which may be longer than the tile is, or was cut."""
     arrays, axis = scope.arrays, scope.arrays.axes[entry.axis]
+    window = arrays.find(load.tensor, load.index)
     far, block = shift(axis, entry.offset), moved_block(arrays, load.tensor, load.index, entry)
     assert far is not None
     longer = {axis.name: block} if block != axis.block else NONE
     kind = tuple(longer.get(d, d) if isinstance(d, str) else d for d in load.type.shape)
     whole = replace(load, type=Type(kind, load.type.dtype))
     first, second = (_block(scope, whole, part, longer) for part in PARTS)
+    if window.noted:
+        there = lower(scope, integers.add(axis.tile.origin, far)).expr
+        value = placed(first.expr, there, axis, window, load)
+        return Value(value, "plain", load.type.shape)
     dim = 1 if first.layout == "row" else load.type.shape.index(axis.name)
     _, rest = start(axis, far, block)
     by = lower(scope, rest).expr

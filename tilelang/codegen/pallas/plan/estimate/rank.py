@@ -13,6 +13,7 @@ from itertools import permutations
 
 from tilelang.codegen.pallas.plan.blocks import multiple, whole
 from tilelang.codegen.pallas.plan.memory import with_margin
+from tilelang.codegen.pallas.plan.parts import Parts as CoreParts
 from tilelang.codegen.pallas.plan.physical import Inner, PStmt, TakeRows, flat, parts_of
 from tilelang.codegen.pallas.plan.types import Launch, Plan, Write
 from tilelang.codegen.pallas.target import Target
@@ -137,11 +138,12 @@ def best(problem: Problem, plan: Plan, make: Make) -> tuple[Plan, Ranking] | Non
     arrays = search.arrays
     thumb = Choice(plan.blocks, estimate(plan, arrays), _need(plan.launches))
     found, at = thumb, plan
-    unsure, halves = (RESIZED_WITHIN, search.halves()) if _within(plan) else (1, [])
-    for choice in [*search.ranked()[: TRIED + (unsure > 1)], *halves]:
+    unsure, other = (RESIZED_WITHIN, search.halves()) if _within(plan) else (1, [])
+    other += _of_parts(plan, search)
+    for choice in [*search.ranked()[: TRIED + (unsure > 1)], *other]:
         slower = choice.estimate.seconds > unsure * found.estimate.seconds
         known = dict(choice.blocks) in (dict(plan.blocks), dict(found.blocks))
-        if known or (slower and choice not in halves):
+        if known or (slower and choice not in other):
             continue
         made = make(dict(choice.blocks))
         if isinstance(made, Refusal) or not _fits(made.launches, plan.target):
@@ -154,6 +156,17 @@ def best(problem: Problem, plan: Plan, make: Make) -> tuple[Plan, Ranking] | Non
             found, at = true, made
     others = tuple(c for c in search.ranked() if dict(c.blocks) != dict(found.blocks))
     return at, Ranking(found, others[:3], len(search.seen), thumb)
+
+
+def _of_parts(plan: Plan, search: Search) -> list[Choice]:
+    """Where cores share the rows of a table, the best with no more loops: all that was estimated
+    has a loop over every dimension, which they would share instead."""
+    if not any(isinstance(launch.parts, CoreParts) for launch in plan.launches):
+        return []
+    axes = (a for launch in plan.launches for a in launch.axes if a.place == "single")
+    once = {a.name: a.block for a in axes if a.block is not None}
+    alike = (c for c in search.ranked() if once.items() <= dict(c.blocks).items())
+    return [*alike][:1]
 
 
 def searched(problem: Problem, plan: Plan, make: Make) -> Search:

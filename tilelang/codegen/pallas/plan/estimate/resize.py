@@ -17,7 +17,15 @@ from tilelang.codegen.pallas.plan.steps import ranges
 from tilelang.codegen.pallas.plan.steps import table as tables
 from tilelang.codegen.pallas.plan.steps.revisits import fewest_fetched
 from tilelang.codegen.pallas.plan.types import Dim, Launch, Plan, Table, Window
-from tilelang.codegen.pallas.plan.windows.types import ByBlock, ByTile, Packed, WindowDim
+from tilelang.codegen.pallas.plan.windows.types import (
+    Between,
+    ByBlock,
+    ByTile,
+    Number,
+    Packed,
+    WindowDim,
+)
+from tilelang.codegen.pallas.plan.windows.unaligned import cut_rows
 from tilelang.codegen.pallas.target import scalar_bytes
 from tilelang.ir import integers
 from tilelang.schedule.refusal import Refusal, attempted
@@ -62,14 +70,19 @@ def _sized(axis: AxisPlan, block: int) -> AxisPlan:
 
 
 def _window(window: Window, axes: Axes) -> Window:
-    def dim(found: WindowDim) -> WindowDim:
+    def dim(found: WindowDim, size: int, number: Number) -> tuple[WindowDim, Number]:
         match found:
             case ByTile(axis) if axis in axes:
-                return replace(found, block=axes[axis].size)
+                return replace(found, block=axes[axis].size), number
+            case Between(axis, shift, tile=tile):
+                cut = cut_rows(axes[axis], shift, tile, size)
+                return cut, replace(number, expr=cut.first)
             case _:
-                return found
+                return found, number
 
-    return replace(window, dims=tuple(map(dim, window.dims)))
+    made = map(dim, window.dims, window.shape, window.numbers)
+    dims, numbers = zip(*made, strict=True)
+    return replace(window, dims=dims, numbers=numbers)
 
 
 def _launch(plan: Plan, launch: Launch, axes: Axes, windows: tuple[Window, ...]) -> Launch:
@@ -106,7 +119,7 @@ def _table(table: Table, axes: Axes) -> Table:
         columns.append(replace(column, range=found, most=tables.most(axis)))
     made = tables.table(tuple(columns), axes, table.steps, table.tracks)
     assert made is not None
-    return made
+    return replace(made, noted=table.noted)
 
 
 def _dims(dims: tuple[Dim, ...], windows: tuple[Window, ...], axes: Axes) -> tuple[Dim, ...]:

@@ -19,7 +19,7 @@ from tilelang.codegen.pallas.chips import CHIPS, Chip
 from tilelang.codegen.pallas.plan.parts import Parts as CoreParts
 from tilelang.codegen.pallas.plan.physical import Inner, PStmt, flat
 from tilelang.codegen.pallas.plan.types import Beside, Flow, Launch, Plan, Window
-from tilelang.codegen.pallas.plan.windows.types import ByRow, ByTile, extent_of
+from tilelang.codegen.pallas.plan.windows.types import SHORT, Between, ByRow, ByTile, extent_of
 from tilelang.codegen.pallas.target import Target
 from tilelang.language.dtypes import itemsize
 
@@ -330,7 +330,7 @@ def _copied(launch: Launch, steps: Steps) -> Copied:
 def _ahead(launch: Launch) -> int:
     """How many steps before its own a block is asked for: one fewer than it has buffers."""
     moved = (w for w in launch.windows if w.axes and not w.output and not w.far)
-    return max(min((w.buffers or 2 for w in moved), default=2) - 1, 1)
+    return max(min(((w.buffers or 2) + w.early for w in moved), default=2) - 1, 1)
 
 
 def _piped(
@@ -343,8 +343,9 @@ def _piped(
                 | read of step i + 1: latency, then bytes |
 
     Copies share the bandwidth.  Behind a step that writes a block, the next one of a grid begins
-    when the write before has landed, which small ones wait for; of pipelines inside of a kernel
-    that was not seen.  The steps behind the first ones take what these do.
+    when the write before has landed, which small ones wait for; a pipeline inside of a kernel waits
+    behind every step for what the one before wrote.  The steps behind the first ones take what
+    these do.
     """
     least = np.maximum(compute, (copied.read + copied.written) / chip.bandwidth)
     inside = copied.inside / chip.bandwidth
@@ -364,8 +365,10 @@ def _piped(
         arrives.append(free if comes else arrives[-1])
         there = arrives[step]
         ended = (begins if begins > there else there) + took
+        if goes or not lands:
+            before = landed
         if goes:
-            free, before = (free if free > ended else ended) + goes, landed if lands else 0.0
+            free = (free if free > ended else ended) + goes
             lands_alone = ended + chip.write
             landed = (lands_alone if lands_alone > landed else landed) + goes
     first = float(least[begin].sum())
@@ -434,6 +437,9 @@ def _size(window: Window, steps: Steps) -> np.ndarray | float:
                 size = size * np.clip(_lanes(length) - whole * block, 0, block)
             case ByRow():
                 size = size * extent / 2
+            case Between():
+                shown = value(dim.count, steps.at)
+                size = size * (extent / 2 if shown is None else SHORT * shown)
             case _:
                 size = size * (_lanes(extent) if last else extent)
     return size

@@ -28,6 +28,7 @@ from tilelang.codegen.pallas.plan.physical import (
     PStmt,
     Read,
     Roll,
+    RowsFrom,
     TakeRows,
     Write,
     walk_physical,
@@ -40,7 +41,7 @@ from .rotations import LANES, Rotated, rotations
 
 Axes = Mapping[str, AxisPlan]
 Trips = Mapping[str, float]
-Working = Apply | GroupSum | MovedRows | TakeRows | Roll | Read | Kept | Rotated
+Working = Apply | GroupSum | MovedRows | RowsFrom | TakeRows | Roll | Read | Kept | Rotated
 Parts = dict[int, tuple[Working, ...]]
 # What of a value is more than this lives in memory; of 64, a guess: with 32, 48 and 64 the mean
 # error of benchmarks/calibrate.py is 0.1627, 0.1623, 0.1628 on v5e; 0.187, 0.187, 0.188 on v6e.
@@ -227,6 +228,9 @@ def _done(parts: tuple[Working, ...], core: Core) -> Work:
                 add(found, _moved(part, core))
             case Roll():
                 add(found, _turned_round(part, core))
+            case RowsFrom():  # the block goes to scratch memory, and rows come from there
+                size = core.registers(part.type)
+                add(found, {"memory": 4 * size, "alu": 7 * size})
             case Rotated():
                 add(found, {"rotated": _rotated(part, core)})
             case Read() | Kept():
@@ -240,12 +244,12 @@ def _parts(value: PExpr) -> tuple[Working, ...]:
     """What makes work in a value: a product streams its operands from where they are."""
     parts = list(walk_physical(value))
     fed = {id(a) for p in parts if isinstance(p, Apply) and p.op == "dot" for a in p.args}
-    fed |= {id(p.source) for p in parts if isinstance(p, MovedRows)}
+    fed |= {id(p.source) for p in parts if isinstance(p, MovedRows | RowsFrom)}
     return tuple(
         p
         for p in parts
         if (isinstance(p, Apply) and _works(p))
-        or isinstance(p, TakeRows | GroupSum | MovedRows | Roll)
+        or isinstance(p, TakeRows | GroupSum | MovedRows | Roll | RowsFrom)
         or (isinstance(p, Read | Kept) and id(p) not in fed)
     )
 

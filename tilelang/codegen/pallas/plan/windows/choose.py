@@ -36,7 +36,7 @@ from .far_rows import picked_dims
 from .shared import tracked
 from .turned import takes_all, turned_dim
 from .types import HostArray, Key, Number, Turned, Window, WindowDim
-from .unaligned import PARTS, block_number, moved_along, rounded, shift
+from .unaligned import PARTS, block_number, cut_rows, moved_along, rounded, shift
 
 Where = tuple[str, tuple[Index, ...], int]  # tensor, index, and which part of a moved tile
 
@@ -54,6 +54,7 @@ class Arrays:
     tracks    what picks the blocks of loops in a row
     moved     tensors that rows of many groups go from or to
     several   dimensions of arrays that are written, of which one step uses several positions
+    noting    axes of which rows of the step table know, where moved tiles are cut from arrays
     """
 
     ir: KernelIR
@@ -68,6 +69,7 @@ class Arrays:
     tracks: tuple[Track, ...] = ()
     moved: frozenset[str] = frozenset()
     several: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    noting: frozenset[str] = frozenset()
 
     def find(self, tensor: str, index: tuple[Index, ...], part: int = 0) -> Window:
         """The window that a reference is to; `part` of those that a moved tile lies in."""
@@ -111,9 +113,12 @@ def survey(
     picked = {r.tensor for r in seen if r.written and picks_rows(r.index)}
     read = frozenset(r.tensor for r in seen if not r.written)
     several = {t: _several(hosts[t], indices[t]) for t in hosts if t in written}
+    cuts = not target.interpreted if placed.cuts is None else placed.cuts
+    noting = frozenset(placed.columns if cuts else ())
     arrays = Arrays(
-        ir, target, axes, used, hosts, resident | picked, read, {}, {}, (), moved(ir), several
-    )
+        ir, target, axes, used, hosts, resident | picked, read, {}, {}, (), moved(ir), several,
+        noting,
+    )  # fmt: skip
     windows, keys = _windows(arrays, seen, written)
     taken = {t.name for t in ir.tensors} | set(axes)
     windows, tracks = tracked(windows, placed.phases, taken)
@@ -271,7 +276,7 @@ def _number(axes: Mapping[str, AxisPlan], dim: WindowDim, size: int, far: bool) 
             return Number(GridIndex(name))
         case cut.ByIndex(expr) if far and not isinstance(expr, Const | GridIndex):
             return Number(integers.clamped(expr, size))
-        case cut.ByIndex(expr) | cut.ByBlock(expr):
+        case cut.ByIndex(expr) | cut.ByBlock(expr) | cut.Between(first=expr):
             return Number(expr)
         case cut.Packed(expr, rows) if rows < size:
             return Number(expr, rows)
@@ -345,6 +350,8 @@ def _dim(
                 return cut.Whole(-(-size // rows) * rows if place == 2 else size)
             if far is None:
                 return _tile_dim(axis, size)
+            if _is_cut(arrays, to, axis, far, place):
+                return cut_rows(axis, far, rows, size)
             return cut.ByBlock(block_number(axis, far, part, block, size), block)
         case At(expr):
             places = {arrays.axes[a].place for a in integers.axes(expr)}
@@ -360,6 +367,23 @@ def _dim(
             return cut.Whole(-(-size // rows) * rows)
         case _:
             return cut.Whole(size)
+
+
+def _is_cut(arrays: Arrays, to: IndexedSite, axis: AxisPlan, far: Expr, place: int) -> bool:
+    """Whether a step copies the rows that a moved tile has: those of a matrix, or of several.
+
+    They are known when the step table is made, and whole registers of them are a tile.
+    """
+    host = arrays.hosts[to.tensor]
+    entries = as_array(host, to.index)
+    plain = place == 2 and isinstance(entries[-1], Along | Span) and host.shape[-2] > axis.size
+    plain = plain and all(isinstance(e, At) for e in entries[:-2])
+    known = {a for e in (far, axis.begin, axis.end) for a in integers.axes(e)}
+    if not plain or axis.base is not None or not known | {axis.name} <= arrays.noting:
+        return False
+    lies = host.source not in arrays.moved and host.dtype != "bool"
+    whole = axis.size % arrays.target.tile(2, itemsize(host.dtype)) == 0
+    return lies and whole and axis.length is None and not to.written
 
 
 def _known_in_time(arrays: Arrays, tensor: str, axis: AxisPlan, far: Expr) -> None:
@@ -430,7 +454,10 @@ def _in_parts(axis: AxisPlan, held: int) -> bool:
 
 
 def moved_block(arrays: Arrays, tensor: str, index: tuple[Index, ...], moved: Along) -> int:
-    """How long the blocks are that a moved tile lies in."""
+    """How long the blocks are that a moved tile lies in, or is cut from."""
+    known = arrays.places.get((tensor, index, 0))
+    if known is not None and known.noted:
+        return known.cut.block
     host = arrays.hosts[tensor]
     entries = as_array(host, index)
     turned, dim = turned_dim(arrays.axes, entries), entries.index(moved)

@@ -64,7 +64,7 @@ def _exact(problem: Problem, axis: AxisPlan) -> AxisPlan:
     )
 
 
-def check_cuts(ir: KernelIR, windows: Mapping[Key, Window]) -> None:
+def check_starts(ir: KernelIR, windows: Mapping[Key, Window]) -> None:
     """Refused for a block that would begin inside of a register tile."""
     for (tensor, _), window in windows.items():
         for dim in window.dims[-2:]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
-from tilelang.ir import Expr, Scalar, integers
+from tilelang.ir import Expr, Scalar, Var, integers
 from tilelang.language.dtypes import is_float, itemsize
+
+SHORT, LANES = 8, 128  # rows and columns of a register tile of 32-bit values
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,28 @@ class ByBlock:
 
     expr: Expr
     block: int
+
+
+@dataclass(frozen=True)
+class Between:
+    """The step sees what a tile of `axis`, moved by `shift`, has of the array's rows.
+
+    These are `count` times SHORT from register tile `first` on, which has `tile` rows: up to row
+    `stop` times SHORT, but once SHORT at least and at most `block` rows, whatever memory has.
+    """
+
+    axis: str
+    shift: Expr
+    first: Expr
+    stop: Expr
+    tile: int
+    block: int
+
+    @property
+    def count(self) -> Expr:
+        before = integers.mul(self.first, self.tile // SHORT)
+        count = integers.maximum(integers.sub(self.stop, before), 1)
+        return integers.minimum(count, self.block // SHORT)
 
 
 @dataclass(frozen=True)
@@ -74,9 +98,6 @@ class Fetched:
     rows: int
 
 
-SHORT, LANES = 8, 128  # rows and columns of a register tile of 32-bit values
-
-
 @dataclass(frozen=True)
 class Number:
     """Which block of a dimension is shown: the one of `rows` that holds position `expr`."""
@@ -85,7 +106,7 @@ class Number:
     rows: int = 1
 
 
-WindowDim = ByTile | ByBlock | ByRow | ByIndex | Packed | Whole | Fetched
+WindowDim = ByTile | ByBlock | ByRow | Between | ByIndex | Packed | Whole | Fetched
 Key = tuple[str, tuple[WindowDim, ...]]  # windows on one tensor that are cut in one way are one
 
 
@@ -162,6 +183,8 @@ class Window:
                     found.add(axis)
                 case ByIndex(expr) | ByBlock(expr):
                     found |= integers.axes(expr)
+                case Between(first=first, stop=stop):
+                    found |= integers.axes(first) | integers.axes(stop)
                 case Packed(expr, rows) if rows < size:
                     found |= integers.axes(expr)
                 case _:
@@ -227,12 +250,29 @@ class Window:
     @property
     def rounding(self) -> tuple[int, ...]:
         """What each dimension of the array must be a multiple of, to be cut into whole blocks."""
-        return tuple(1 if isinstance(d, ByRow) else extent_of(d) or 1 for d in self.dims)
+        return tuple(map(_rounding, self.dims))
 
     @property
     def exact(self) -> bool:
-        """Whether the block is cut where a range begins, not where a tile of the array does."""
-        return any(isinstance(d, ByRow) for d in self.dims)
+        """Whether the block has rows of a range alone, not those of a tile of the array."""
+        return any(isinstance(d, ByRow | Between) for d in self.dims)
+
+    @property
+    def noted(self) -> tuple[tuple[str, Expr], ...]:
+        """What rows of the step table hold of it, see Between: each over those before."""
+        if not isinstance(self.dims[-2], Between):
+            return ()
+        name = self.ref.removesuffix("_ref")
+        first = Var(f"{name}.first", integers.INT)
+        count = replace(self.cut, first=first).count
+        return ((first.name, self.cut.first), (f"{name}.count", count))
+
+    @property
+    def cut(self) -> Between:
+        """The rows that a step has of what a moved tile is cut from."""
+        found = self.dims[-2]
+        assert isinstance(found, Between)
+        return found
 
     @property
     def padded(self) -> tuple[int, ...]:
@@ -246,12 +286,24 @@ def extent_of(dim: WindowDim) -> int | None:
     match dim:
         case ByTile(_, block) | ByBlock(_, block) | ByRow(_, block) | Whole(block):
             return block
+        case Between():
+            return dim.block
         case Packed(_, rows) | Fetched(rows):
             return rows
         case ByIndex():
             return None
         case _:
             assert_never(dim)
+
+
+def _rounding(dim: WindowDim) -> int:
+    match dim:
+        case ByRow():
+            return 1
+        case Between():
+            return SHORT
+        case _:
+            return extent_of(dim) or 1
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,40 @@ so a step sees the two blocks of x that they lie in:
 
 Rows of neighbours in lanes that belong to no position of the range are masked like those of a tile
 that a range cuts.
+
+Each block is copied for two tiles then.  A pipeline over a table of steps can copy the rows that a
+tile has, in whole register tiles, and put them in place by way of scratch memory, in which any row
+can be the first that is read:
+
+    cut     |a b c d e f .|              between multiples of a register's rows
+    placed  |a b c d e f|                from the row where the tile begins, or would begin
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tilelang.codegen.pallas.plan.body.layouts import apply
-from tilelang.codegen.pallas.plan.types import AxisPlan, Head, Iota, Named, PExpr, Roll
+from tilelang.codegen.pallas.plan.physical import scalar
+from tilelang.codegen.pallas.plan.steps.names import STEP
+from tilelang.codegen.pallas.plan.types import (
+    SHORT,
+    AxisPlan,
+    Between,
+    Head,
+    Iota,
+    Named,
+    PExpr,
+    Recorded,
+    Roll,
+    RowsFrom,
+    Window,
+)
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import Loc
-from tilelang.ir import Along, Apply, Const, Expr, Index, Type, integers
+from tilelang.ir import Along, Apply, Const, Expr, Index, KernelIR, Load, Type, integers
 from tilelang.language.dtypes import itemsize, wide_of
+from tilelang.schedule.config import Config
 from tilelang.schedule.refusal import Refused, Rule
 
 PARTS = (0, 1)  # the block that a moved tile begins in, and the one behind it
@@ -79,6 +101,45 @@ def block_number(axis: AxisPlan, shift: Expr, part: int, block: int, size: int) 
     number, rest = start(axis, shift, block)
     total = integers.add(integers.add(number, integers.floordiv(rest, block)), integers.const(part))
     return integers.clamped(total, -(-size // block))
+
+
+def cut_rows(axis: AxisPlan, shift: Expr, tile: int, size: int) -> Between:
+    """The rows that a moved tile has of an array of `size` rows.
+
+    They are no more than a tile, and the rest of the register tiles that the first and the last one
+    lie in.  All of the last SHORT rows are there, whatever the length of the array is.
+    """
+    origin = axis.tile.origin
+    begin = integers.maximum(axis.begin, origin)
+    end = integers.minimum(axis.end, integers.add(origin, integers.const(axis.size)))
+    first = integers.clamped(integers.add(begin, shift), size)
+    last = integers.clamped(integers.add(end, shift), size + 1)
+    stop = integers.floordiv(integers.add(last, integers.const(SHORT - 1)), SHORT)
+    first = integers.floordiv(first, tile)
+    return Between(axis.name, shift, first, stop, tile, axis.size + tile)
+
+
+def placed(held: PExpr, there: PExpr, axis: AxisPlan, window: Window, load: Load) -> PExpr:
+    """A tile of the rows that were cut, which begins at row `there` of the array, or before it."""
+    (first, _), _ = window.noted
+    before = integers.mul(scalar(Recorded(first, STEP)), window.cut.tile)
+    start = integers.sub(scalar(there), before)
+    # rows that count are less than a tile from the first one that was cut, on either side
+    start = integers.minimum(integers.maximum(start, -axis.size), window.cut.tile)
+    name = f"{window.ref.removesuffix('_ref')}.cut"
+    return Named(RowsFrom(held, start, name, load.type), f"{load.tensor}_moved")
+
+
+def check_cuts(ir: KernelIR, config: Config, windows: Iterable[Window]) -> None:
+    """Refused where such copies are asked for, and no array has a tile for them."""
+    if config.windows == "cut" and not any(window.noted for window in windows):
+        raise Refused(
+            Rule.FORM,
+            f"windows='cut', but {ir.name} reads no rows of a matrix at other positions than those "
+            "of its tiles, in a pipeline over a table of steps",
+            ir.loc,
+            "leave windows out, or steps and loop_type",
+        )
 
 
 def joined(
