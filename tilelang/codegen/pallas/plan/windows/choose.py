@@ -35,15 +35,16 @@ from tilelang.ir import (
 )
 from tilelang.ir.names import unique
 from tilelang.ir.traversal import index_exprs, loads
-from tilelang.language.dtypes import itemsize, wide_of
+from tilelang.language.dtypes import itemsize
 from tilelang.schedule.refusal import Refused, Rule
 
 from . import types as cut
 from .changed import refuse_changed
 from .columns import split_views
 from .far_rows import picked_dims
+from .hosts import as_array, host_array, several
 from .shared import tracked
-from .turned import takes_all, turned_dim
+from .turned import turned_dim
 from .types import Columns, Entry, HostArray, Key, Number, Turned, Window, WindowDim
 from .unaligned import PARTS, block_number, cut_rows, moved_along, rounded, shift
 from .within import first_row
@@ -89,7 +90,7 @@ class Arrays:
             *before, at, _ = index
             assert isinstance(at, At)
             return (*before, Columns(at.expr, self.split[tensor]))
-        return _as_array(self.hosts[tensor], index)
+        return as_array(self.hosts[tensor], index)
 
     @property
     def written(self) -> Collection[str]:
@@ -133,7 +134,7 @@ def survey(
     other = lifted | moved(ir) | written
     split = split_views(ir, axes, target, {t: i for t, i in indices.items() if t not in other})
     hosts = {
-        tensor: _host_array(
+        tensor: host_array(
             ir, axes, tensor, each, tensor in lifted, tensor in widened, tensor in split
         )
         for tensor, each in indices.items()
@@ -141,11 +142,11 @@ def survey(
     used = tuple(t.name for t in ir.tensors if t.name in scalars)
     picked = {r.tensor for r in seen if r.written and picks_rows(r.index)}
     read = frozenset(r.tensor for r in seen if not r.written)
-    several = {t: _several(hosts[t], indices[t]) for t in hosts if t in written}
+    several_of = {t: several(hosts[t], indices[t]) for t in hosts if t in written}
     cuts = not target.interpreted if placed.cuts is None else placed.cuts
     noting = frozenset(placed.columns if cuts else ())
     arrays = Arrays(
-        ir, target, axes, used, hosts, resident | picked, read, {}, {}, (), moved(ir), several,
+        ir, target, axes, used, hosts, resident | picked, read, {}, {}, (), moved(ir), several_of,
         noting, split,
     )  # fmt: skip
     windows, keys = _windows(arrays, seen, written)
@@ -153,75 +154,6 @@ def survey(
     windows, tracks = tracked(windows, placed.phases, taken)
     places = {place: windows[key] for place, key in keys.items()}
     return replace(arrays, windows=windows, places=places, tracks=tracks)
-
-
-# ---------------------------------------------------------------- arrays
-
-
-def _host_array(
-    ir: KernelIR,
-    axes: Mapping[str, AxisPlan],
-    name: str,
-    indices: list[tuple[Index, ...]],
-    lifted: bool,
-    widened: bool,
-    split: bool,
-) -> HostArray:
-    """Rank 1 becomes one row; single positions among the last two dimensions move to the front.
-
-    Positions that a step takes all of stay where they are.  Loops that need an array in other forms
-    have one each: names say all of the form.
-    """
-    view = ir.tensor(name).view
-    if split and view is not None:
-        name = view.source
-    tensor = ir.tensor(name)
-    shape, rank = tensor.shape, len(tensor.shape)
-    host = HostArray(name, name, None, shape, "int32" if tensor.dtype == "int64" else tensor.dtype)
-
-    def single(dim: int) -> bool:
-        return all(isinstance(i[dim], At) and not takes_all(axes, i[dim]) for i in indices)
-
-    at, forms = [d for d in range(rank) if single(d)], list[str]()
-    if split:
-        pass
-    elif lifted and rank >= 2:
-        forms.append("rows")
-        host = replace(host, shape=(*shape[:-1], 1, shape[-1]))
-    elif rank == 1:
-        forms.append("row")
-        host = replace(host, shape=(1, *shape))
-    elif rank >= 3 and any(d >= rank - 2 for d in at) and len(at) <= rank - 2:
-        order = (*at, *(d for d in range(rank) if d not in at))
-        forms += ["moved", *map(str, () if at == [rank - 2] else at)]
-        host = replace(host, permute=order, shape=tuple(shape[d] for d in order))
-    if widened:
-        forms.append("wide")
-        host = replace(host, dtype=wide_of(host.dtype), wide=True)
-    return replace(host, name=unique(ir, name, "_".join(forms))) if forms else host
-
-
-def _as_array(host: HostArray, index: tuple[Index, ...]) -> tuple[Index, ...]:
-    """The index of a tensor as an index of the array that the kernel sees."""
-    if host.permute is not None:
-        return tuple(index[d] for d in host.permute)
-    if len(host.shape) == len(index) + 1:
-        return (*index[:-1], Span(0, 1), index[-1])
-    return index
-
-
-def _several(host: HostArray, indices: list[tuple[Index, ...]]) -> frozenset[int]:
-    """The dimensions of the array of which one step uses several constant positions.
-
-    y[0, t, :] and y[1, t, :] are then two rows of one block: two blocks of one output would each
-    be written over what the other holds.  The last two dimensions are packed anyway.
-    """
-    dims = tuple(zip(*(_as_array(host, index) for index in indices), strict=True))[:-2]
-
-    def constants(entries: tuple[Index, ...]) -> bool:
-        return all(isinstance(e, At) and isinstance(e.expr, Const) for e in entries)
-
-    return frozenset(d for d, at in enumerate(dims) if len({*at}) > 1 and constants(at))
 
 
 # ---------------------------------------------------------------- windows
@@ -358,7 +290,7 @@ def _dims(arrays: Arrays, to: IndexedSite, part: int = 0) -> tuple[WindowDim, ..
     near = seen(_stream_of(arrays, to.index) is not None)
     if not picked:
         return near
-    index = _as_array(host, to.index)  # rows of views are picked of no array that they are of
+    index = as_array(host, to.index)  # rows of views are picked of no array that they are of
     return picked_dims(near, seen(True), index, host.shape, host.dtype, arrays.target, kept)
 
 

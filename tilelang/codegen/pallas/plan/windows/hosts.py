@@ -1,0 +1,80 @@
+"""Arrays as the host passes them, and the indices of tensors as indices of those."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilelang.codegen.pallas.plan.axis import AxisPlan
+from tilelang.ir import At, Const, Index, KernelIR, Span
+from tilelang.ir.names import unique
+from tilelang.language.dtypes import wide_of
+
+from .turned import takes_all
+from .types import HostArray
+
+
+def host_array(
+    ir: KernelIR,
+    axes: Mapping[str, AxisPlan],
+    name: str,
+    indices: list[tuple[Index, ...]],
+    lifted: bool,
+    widened: bool,
+    split: bool,
+) -> HostArray:
+    """Rank 1 becomes one row; single positions among the last two dimensions move to the front.
+
+    Positions that a step takes all of stay where they are.  Loops that need an array in other forms
+    have one each: names say all of the form.
+    """
+    view = ir.tensor(name).view
+    if split and view is not None:
+        name = view.source
+    tensor = ir.tensor(name)
+    shape, rank = tensor.shape, len(tensor.shape)
+    host = HostArray(name, name, None, shape, "int32" if tensor.dtype == "int64" else tensor.dtype)
+
+    def single(dim: int) -> bool:
+        return all(isinstance(i[dim], At) and not takes_all(axes, i[dim]) for i in indices)
+
+    at, forms = [d for d in range(rank) if single(d)], list[str]()
+    if split:
+        pass
+    elif lifted and rank >= 2:
+        forms.append("rows")
+        host = replace(host, shape=(*shape[:-1], 1, shape[-1]))
+    elif rank == 1:
+        forms.append("row")
+        host = replace(host, shape=(1, *shape))
+    elif rank >= 3 and any(d >= rank - 2 for d in at) and len(at) <= rank - 2:
+        order = (*at, *(d for d in range(rank) if d not in at))
+        forms += ["moved", *map(str, () if at == [rank - 2] else at)]
+        host = replace(host, permute=order, shape=tuple(shape[d] for d in order))
+    if widened:
+        forms.append("wide")
+        host = replace(host, dtype=wide_of(host.dtype), wide=True)
+    return replace(host, name=unique(ir, name, "_".join(forms))) if forms else host
+
+
+def as_array(host: HostArray, index: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The index of a tensor as an index of the array that the kernel sees."""
+    if host.permute is not None:
+        return tuple(index[d] for d in host.permute)
+    if len(host.shape) == len(index) + 1:
+        return (*index[:-1], Span(0, 1), index[-1])
+    return index
+
+
+def several(host: HostArray, indices: list[tuple[Index, ...]]) -> frozenset[int]:
+    """The dimensions of the array of which one step uses several constant positions.
+
+    y[0, t, :] and y[1, t, :] are then two rows of one block: two blocks of one output would each
+    be written over what the other holds.  The last two dimensions are packed anyway.
+    """
+    dims = tuple(zip(*(as_array(host, index) for index in indices), strict=True))[:-2]
+
+    def constants(entries: tuple[Index, ...]) -> bool:
+        return all(isinstance(e, At) and isinstance(e.expr, Const) for e in entries)
+
+    return frozenset(d for d, at in enumerate(dims) if len({*at}) > 1 and constants(at))
