@@ -42,6 +42,14 @@ NORMED, WHOLE = normed(512), normed(256)
 ROWS_64, ROWS_128 = ((*narrow(*((4096, 8, d),) * 3), OFFSETS) for d in (64, 128))
 CROSSES = narrow((8192, 1024), (8192, 1024), (1024, 128), (128, 1024), (1024,))
 HEADS = narrow(*((4096, 8, 128),) * 5)
+DECAYED = (*ROWS_128[:-1], tile.spec((8,), "float32"), OFFSETS)
+BLOCKS = (*ROWS_128[:-1], tile.spec((512,), "int32"), tile.spec((65,), "int32"))
+LOOKED_UP = (*narrow(*((4096, 128),) * 3), tile.spec((64,), "float32"), OFFSETS)
+
+
+def wide(*args):
+    """The same in float32."""
+    return tuple(tile.spec(a.shape, "float32") if a.dtype == "bfloat16" else a for a in args)
 
 
 def latent(columns):
@@ -79,7 +87,18 @@ NEEDED = (
     (kernels.normed_rows, WHOLE, 100, 139280),
     (kernels.linear_attention, ROWS_64, 80, 8192),
     (kernels.linear_attention, ROWS_64, 100, 65584),
-    (kernels.linear_attention, ROWS_128, 100, 147504),
+    (kernels.linear_attention, ROWS_128, 89, 16384),
+    (kernels.linear_attention, ROWS_128, 100, 114736),
+    (kernels.retention, DECAYED, 89, 16384),
+    (kernels.retention, DECAYED, 90, 40960),
+    (kernels.block_sparse, BLOCKS, 90, 65568),
+    (kernels.block_sparse, BLOCKS, 100, 82464),
+    (kernels.looked_up_scores, LOOKED_UP, 100, 99328),
+    (kernels.latent_attention, wide(*latent(256)), 80, 118784),
+    (kernels.latent_attention, wide(*latent(256)), 100, 73728),
+    (kernels.normed_rows, wide(*normed(128)), 89, 73728),
+    (kernels.normed_rows, wide(*normed(4096)), 80, 19712),
+    (kernels.outer_scores, WIDE_SCORES, 100, 106496),
     (kernels.low_rank_cross, CROSSES, 90, 73872),
     (kernels.low_rank_cross, CROSSES, 100, 102544),
 )
@@ -184,6 +203,15 @@ def test_wide_results_take_fewer_rows(monkeypatch):
     assert (config.warps, dict(config.blocks)) == (8, {"tk": 32, "tq": 64})
     monkeypatch.setattr(defaults, "WIDEST", 512)
     assert dict(lowered(kernels.latent_attention, latent(256), 80).config.blocks)["tq"] == 128
+
+
+def test_blocks_that_an_author_fixed_copy_nothing_ahead_in_float32():
+    """64 rows and keys of 64 numbers in three products: of two stages ptxas spills 8,008 bytes."""
+    blocks = tuple(tile.spec((4096, 8, 64), "float32") for _ in range(3)) + BLOCKS[3:]
+    assert lowered(kernels.block_sparse, blocks, 80).config.stages == 1
+    assert (
+        lowered(kernels.block_sparse, blocks, 90).config.stages == 2
+    )  # products run by themselves
 
 
 def test_what_does_not_move_is_read_before_a_loop_that_writes(monkeypatch):

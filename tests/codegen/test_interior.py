@@ -13,6 +13,7 @@ from examples.dense.matmul import matmul
 from examples.jagged.jagged_attention import jagged_attention
 from examples.jagged.jagged_sum import jagged_sum
 from examples.jagged.transposed_grouped_gemm import transposed_grouped_gemm
+from tests.gpu import kernels
 from tests.language.test_scans import running_sums
 
 HEADS = (*(tile.spec((4, 4096, 64), "bfloat16"),) * 3, tile.spec((9,), "int32"))
@@ -152,3 +153,22 @@ def test_positions_of_the_tile_itself_bound_no_tile():
     (_, whole), _ = loops(text, "t")
     assert "t_whole = t_begin + (tl.maximum(t_end, t_begin) - t_begin)" in text
     assert "t_at[:, None] >= t_at[None, :]" in whole
+
+
+BLOCKS = (*(tile.spec((4096, 8, 64), "bfloat16"),) * 3,
+          tile.spec((512,), "int32"), tile.spec((65,), "int32"))  # fmt: skip
+
+
+def test_a_range_as_long_as_a_tile_is_one_tile():
+    """Wherever it begins: no second loop, no minimum of one number twice, no mask of its end."""
+    text = printed(kernels.block_sparse, *BLOCKS)
+    ((head, body),) = loops(text, "tk")
+    assert head == "for tk_start in tl.range(tk_begin, tk_end, 64, num_stages=2):"
+    assert "tk_end = c * 64 + 64\n" in text and "tk_in" not in text and "tk_whole" not in text
+    assert "tl.where(tk_at[None, :] <= tq_at[:, None]" in body
+
+
+def test_what_no_loop_moves_is_read_before_all_of_them():
+    text = printed(kernels.block_sparse, *BLOCKS)
+    q, loop, k = map(text.index, ("q_boxes.load(", "for j in tl.range", "k_boxes.load("))
+    assert q < loop < k

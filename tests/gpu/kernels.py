@@ -424,3 +424,50 @@ def low_rank_cross(x0, x, v, u, b):
             up = hl.dot(low, u[:, n]) + b[n].to(hl.float32)[None, :]
             y[t, n] = (x0[t, n].to(hl.float32) * up + x[t, n].to(hl.float32)).to(y.dtype)
     return y
+
+
+@tile.kernel
+def retention(q, k, v, decay, offsets):
+    """Linear attention with decay: a state of each sequence and head."""
+    T, H, D = q.shape
+    out = hl.zeros([T, H, D], dtype=q.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for h in hl.grid(H):
+            rate = decay[h]
+            state = hl.zeros([D, D], dtype=hl.float32)
+            for t in hl.tile(offsets[g], offsets[g + 1]):
+                place = (t.index - t.begin).to(hl.float32)
+                left = hl.exp(rate * (place[:, None] - place[None, :]))
+                seen = t.index[:, None] >= t.index[None, :]
+                s = hl.where(seen, hl.dot(q[t, h, :], k[t, h, :].T) * left, 0.0)
+                o = hl.dot(s.to(v.dtype), v[t, h, :])
+                o += hl.exp(rate * (place + 1.0))[:, None] * hl.dot(q[t, h, :], state.to(q.dtype))
+                out[t, h, :] = o.to(out.dtype)
+                n = (t.end - t.begin) * 1.0
+                faded = hl.exp(rate * (n - 1.0 - place))
+                rows = (k[t, h, :].to(hl.float32) * faded[:, None]).to(k.dtype)
+                state = state * hl.exp(rate * n) + hl.dot(rows.T, v[t, h, :])
+    return out
+
+
+@tile.kernel
+def block_sparse(q, k, v, blocks, starts):
+    """Attention to the blocks of 64 keys that a table names, 64 rows at a time."""
+    T, H, D = q.shape
+    out = hl.zeros([T, H, D], dtype=q.dtype)
+    for h in hl.grid(H):
+        for tq in hl.tile(T, block_size=64):
+            m = hl.full([tq], -1e30, dtype=hl.float32)
+            total, acc = hl.zeros([tq], dtype=hl.float32), hl.zeros([tq, D], dtype=hl.float32)
+            for j in hl.grid(starts[tq.id], starts[tq.id + 1], max_extent=blocks.shape[0]):
+                c = blocks[j]
+                for tk in hl.tile(c * 64, c * 64 + 64, max_extent=64, block_size=64):
+                    s = hl.dot(q[tq, h, :], k[tk, h, :].T) * 0.1
+                    s = hl.where(tk.index[None, :] <= tq.index[:, None], s, -1e30)
+                    n = hl.maximum(m, s.amax(1))
+                    p, a = hl.exp(s - n[:, None]), hl.exp(m - n)
+                    total = total * a + p.sum(1)
+                    acc = acc * a[:, None] + hl.dot(p.to(v.dtype), v[tk, h, :])
+                    m = n
+            out[tq, h, :] = (acc / total[:, None]).to(out.dtype)
+    return out

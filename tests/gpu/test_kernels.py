@@ -231,6 +231,28 @@ SMALL = {
         (*(floats(45, 2, 24) for _ in range(3)), np.int32([0, 1, 33, 33, 44])),
         {"blocks": {"t": 16}},
     ),
+    "state in columns": (
+        kernels.retention,
+        (*(floats(45, 2, 72) for _ in range(3)), floats(2) * 0.1, np.int32([0, 1, 33, 33, 44])),
+        {"blocks": {"t": 16, "tn": 32}, "tolerance": 1e-3},
+    ),
+    "blocks of a table": (
+        kernels.block_sparse,
+        (
+            *(floats(150, 2, 24) for _ in range(3)),
+            np.int32([0, 1, 0, 0, 1, 1]),
+            np.int32([0, 1, 3, 6]),
+        ),
+        {},
+    ),
+    "long rows in parts": (
+        kernels.latent_attention,
+        (
+            *(floats(45, 2, 136), floats(45, 2, 8), floats(45, 136), floats(45, 8)),
+            np.int32([0, 1, 33, 33, 44]),
+        ),
+        {"blocks": {"tq": 16, "tk": 32}},
+    ),
     "low rank cross": (
         kernels.low_rank_cross,
         (floats(45, 40), floats(45, 40), floats(40, 8), floats(8, 40), floats(40)),

@@ -190,7 +190,7 @@ def _term(part: Any) -> Linear:
 
 
 def distance(begin: Expr, end: Expr) -> int | None:
-    """end - begin where all else cancels, whatever it is: of c[i] * 64 + 64 and c[i] * 64 it is 64."""
+    """end - begin where all else cancels: of c[i] * 64 + 64 and c[i] * 64 it is 64."""
     terms, rest = plus(linear(end, _term), linear(begin, _term), -1) or ({None: 1}, 0)
     return None if terms else rest
 

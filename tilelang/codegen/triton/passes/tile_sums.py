@@ -10,7 +10,7 @@ What operands are computed from is computed for each tile; nothing that they rea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
@@ -22,6 +22,7 @@ from tilelang.ir import (
     Carry,
     Dim,
     Expr,
+    Index,
     KernelIR,
     Load,
     Loop,
@@ -99,7 +100,7 @@ class _Sums:
         if not isinstance(size, int) or any(dot.attr("batch", ((), ()))):
             return None
         loc, name = dot.loc or self.ir.loc, fresh("tk", self.taken)
-        part = _Part(name, self)
+        part = PartOfDim(name, self.ir, self.defined, self.stored)
         a, b = (part.of(arg, dim) for arg, dim in zip(dot.args, contract, strict=True))
         if a is None or b is None:
             return None
@@ -134,11 +135,18 @@ def _is_dot(expr: Expr) -> TypeGuard[Apply]:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Values with a tile of one dimension in place of its whole length."""
+class PartOfDim:
+    """Values with a part of one dimension in place of its whole length.
 
-    axis: str
-    sums: _Sums
+    along   a tile axis, or how long the part is that begins at `first`
+    stored  tensors that somebody stores to
+    """
+
+    along: Dim
+    ir: KernelIR
+    defined: Mapping[str, Expr]
+    stored: Collection[str]
+    first: int = 0
 
     def of(self, expr: Expr, dim: int) -> Expr | None:
         """The value with a tile as dimension `dim`; None for what is not made element by element.
@@ -148,8 +156,8 @@ class _Part:
         match expr:
             case Load():
                 return self._load(expr, dim)
-            case Var(name) if name in self.sums.defined:
-                return self.of(self.sums.defined[name], dim)
+            case Var(name) if name in self.defined:
+                return self.of(self.defined[name], dim)
             case Apply("transpose", (arg,)):
                 perm: tuple[int, ...] = expr.attr("perm")
                 return self._shaped(expr, dim, (self.of(arg, perm[dim]),))
@@ -179,26 +187,35 @@ class _Part:
 
     def _shape(self, expr: Expr, dim: int) -> tuple[Dim, ...]:
         shape = expr.type.shape
-        return (*shape[:dim], self.axis, *shape[dim + 1 :])
+        return (*shape[:dim], self.along, *shape[dim + 1 :])
 
     def _positions(self, expr: Apply) -> Expr | None:
         start, step = expr.attr("start"), expr.attr("step")
         if not (isinstance(start, int) and isinstance(step, int)):
             return None  # fractions are rounded as they were written
-        index: Expr = TileIndex(self.axis, Type((self.axis,), "int32"))
+        form = Type((self.along,), "int32")
+        if isinstance(self.along, int):
+            attrs = (("start", start + self.first * step), ("step", step))
+            return replace(expr, type=Type(form.shape, expr.type.dtype), attrs=attrs)
+        index: Expr = TileIndex(self.along, form)
         index = index if step == 1 else binary("mul", index, step, None)
         index = index if start == 0 else binary("add", index, start, None)
         return cast(index, expr.type.dtype, None)
 
     def _load(self, load: Load, dim: int) -> Expr | None:
-        if self.sums.ir.root(load.tensor) in self.sums.stored:
+        if self.ir.root(load.tensor) in self.stored:
             return None
         places = [n for n, entry in enumerate(load.index) if not isinstance(entry, At)]
         span = load.index[places[dim]]
         mask = None if load.mask is None else self._aligned(load.mask, load.type.rank - dim)
         if not isinstance(span, Span) or (mask is None) != (load.mask is None):
             return None
-        along = Along(self.axis, integers.const(span.start) if span.start else None)
+        along: Index
+        if isinstance(self.along, int):
+            first = span.start + self.first
+            along = Span(first, first + self.along)
+        else:
+            along = Along(self.along, integers.const(span.start) if span.start else None)
         index = tuple(along if n == places[dim] else e for n, e in enumerate(load.index))
         form = Type(self._shape(load, dim), load.type.dtype)
         return replace(load, index=index, type=form, mask=mask)

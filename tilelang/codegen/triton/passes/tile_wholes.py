@@ -15,9 +15,20 @@ Where columns or sums cannot be cut, they stay, and memory decides.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from math import prod
 
-from tilelang.ir import Apply, Expr, KernelIR, definitions, every_expr, multiplied
+from tilelang.ir import (
+    Apply,
+    Expr,
+    KernelIR,
+    Var,
+    definitions,
+    every_expr,
+    every_loop,
+    multiplied,
+    reached,
+)
 from tilelang.language.dtypes import itemsize
 
 from .tile_columns import tile_columns
@@ -26,6 +37,9 @@ from .tile_sums import tile_sums
 # Bytes of an operand that is left whole.  By the compiler's figures 128 x 128 of bfloat16 spill on
 # no architecture; of float32, which takes three products for one, 64 x 64 do on two.
 WIDE, NARROW = 8 << 10, 32 << 10
+# The same of a state, which loops carry in registers from tile to tile: 128 x 128 of bfloat16 spill
+# 64 to 104 bytes on sm_89 beside 16 rows, and halves of it none beside 32.
+CARRIED = 16 << 10
 # Numbers of a row that is multiplied whole.  By the compiler's figures 512 of bfloat16, computed,
 # spill 592 bytes of 64 rows and 464 of 128 on sm_100, and of 1,024 some do not compile; 512 of
 # float32 spill 656 bytes and more in every block from 16 x 16 on.
@@ -39,12 +53,17 @@ def tile_wholes(ir: KernelIR) -> KernelIR:
     # a product of products, as of scores in attention, keeps the rows of all of it
     alone = not any(multiplied(operand, made) for dot in dots for operand in dot.args)
 
+    carried = {c.name for loop in every_loop(ir.body) for c in loop.carries}
+
+    def wide(expr: Apply) -> bool:
+        return expr.op == "dot" and any(_large(a, carried, made) for a in expr.args)
+
     def summed(dot: Apply) -> bool:
-        return _wide(dot) or (alone and _long(dot))
+        return wide(dot) or (alone and _long(dot))
 
     if not any(map(summed, dots)):
         return ir
-    ir, columns = tile_columns(ir, _wide)
+    ir, columns = tile_columns(ir, wide)
     return tile_sums(ir, lambda dot: summed(dot) or not columns.isdisjoint(dot.type.shape))
 
 
@@ -56,12 +75,10 @@ def _long(dot: Apply) -> bool:
     return isinstance(length, int) and length > (LONG if narrow else LONG_WIDE)
 
 
-def _wide(expr: Apply) -> bool:
-    return expr.op == "dot" and any(map(_large, expr.args))
-
-
-def _large(operand: Expr) -> bool:
+def _large(operand: Expr, carried: Collection[str], made: Mapping[str, Expr]) -> bool:
     shape = [d for d in operand.type.shape if isinstance(d, int)]
     size = itemsize(operand.type.dtype)
     whole = len(shape) == operand.type.rank
-    return whole and prod(shape) * size > (NARROW if size < 4 else WIDE)
+    state = any(isinstance(e, Var) and e.name in carried for e in reached(operand, made))
+    most = WIDE if size == 4 else CARRIED if state else NARROW
+    return whole and prod(shape) * size > most

@@ -28,7 +28,8 @@ def most_keys(ir: KernelIR, target: Target) -> int:
     By the compiler's figures for 64 of both axes, in bytes of stack: of a state of 128 x 128 that
     is a product's operand, 1,456 on sm_80 and 392 on sm_89, and of 16 rows none and 64; scaled as
     well, 1,944, 560 and 16 on sm_90; there 32 rows spill none.  Of two softmaxes over 64 columns,
-    24 on sm_80 and 8 on sm_89, over 128 columns 8 on sm_90, and of 32 keys none.
+    24 on sm_80 and 8 on sm_89, over 128 columns 8 on sm_90, and of 32 keys none.  Of 64 columns of
+    a state of 128 rows 48 and 64, and of 32 rows none.
     """
     if target.columns:
         return UNBOUNDED  # results are elsewhere
@@ -37,7 +38,8 @@ def most_keys(ir: KernelIR, target: Target) -> int:
     if quarter and alone:
         return 16
     wide = quarter or (results > 1 and widest(ir) * 64 * results >= QUARTER)
-    return 32 if (alone and results > 1) or (results and wide) else UNBOUNDED
+    several = alone and (results > 1 or tall(ir))
+    return 32 if several or (results and wide) else UNBOUNDED
 
 
 def beside(ir: KernelIR, found: Roles) -> bool:

@@ -34,6 +34,7 @@ from .shapes import (
     length_of,
     most_rows,
     of_groups,
+    operand_load,
     rows_of,
     side_by_side,
     with_few_warps,
@@ -148,7 +149,8 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
         # results of several products of one operand: what the registers of 8 warps hold
         several = found.count > 1 and target.matrix_warps == 1
         return (128 if narrow else 64) // (2 if several else 1)
-    held = max(ROWS // _row(problem, found), 8)  # as a norm before the product does
+    row = _row(problem, found)
+    held = max(ROWS // row, 8 if row < ROWS else 4)  # as a norm before the product does
     return rows_of(problem, axis, min(128 if narrow else 64, held))
 
 
@@ -165,7 +167,7 @@ def _fused(problem: Problem, found: Roles, axis: Axis, target: Target) -> int:
             # by the compiler's figures 64 of a state spill 952 bytes; of 128 rows 32 spill 328 on
             # sm_80, and 16 none, or 56 where it decays
             return 16 if tall(problem.ir) else 32
-        return 64 if beside(problem.ir, found) else 128
+        return 64 if beside(problem.ir, found) or tall(problem.ir) else 128
     parallel = problem.fact(axis.name).kind == "parallel"
     times = max(widest(problem.ir) // WIDEST, 1)
 
@@ -268,7 +270,8 @@ def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[
     tight = found.fused and not target.columns
     least = all(block <= 16 for name, block in blocks.items() if name in found.of)
     # shorter blocks would spill, or there are none
-    held = given or found.fused or least or cut_both_ways(problem, found)
+    norm = found.itemsize == 4 and longest_row(problem.ir) > 1
+    held = given or found.fused or least or norm or cut_both_ways(problem, found)
     room = target.shared * 2 // 3 if tight else target.shared if held else None
     while config.stages is None and width.stages > 1 and room is not None:
         # attention has few registers to spare: addresses of large blocks in flight take the last
@@ -327,9 +330,12 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     )
     rows = max((blocks.get(a, 1) for a, role in found.of.items() if role == {"rows"}), default=1)
     long = 0 if found.fused else rows * _row(problem, found)
-    tight = tight or long > ROWS // 2
+    # 64 x 64 of operands that both are computed, each in two parts, spill 96 bytes on 4 warps
+    made = wide and all(operand_load(a) is None for r in results for a in r.args)
+    tight = tight or long > ROWS // 2 or made
     warps = 8 if largest >= 128 * (64 if found.fused or wide else 128) or tight else 4
-    warps = 16 if long > ROWS else warps
+    # threads of 16 warps have 128 registers, of which three products take most: 280 bytes
+    warps = 16 if long > ROWS and found.itemsize < 4 else warps
     stages = 2 if found.fused or found.count > 1 else 3
     if found.fused and side_by_side(problem, found, target):
         rows = max(blocks.get(a, 1) for a, role in found.of.items() if "rows" in role)
@@ -339,7 +345,10 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
         warps = 4
     if found.count == 1 and not found.fused and _deep(problem, found, target, blocks):
         stages = 4
-    if found.backward and (three or not target.columns):
+    # 64 rows and keys that an author fixed: of two stages ptxas gives up, and spills 8,008 bytes
+    scores = [blocks.get(a, 1) for a, role in found.of.items() if role - {"batch"} > {"summed"}]
+    given = three and target.matrix_warps == 1 and min(rows, max(scores, default=1)) >= 64
+    if (found.backward and (three or not target.columns)) or given:
         stages = 1
     if is_latent(problem.ir, target) and widest(problem.ir) == 2 * WIDEST:
         stages = 1

@@ -5,12 +5,26 @@
     g = p * (1.0 + s * (1.0 - p))       s, p, g
     d_s = dot(d_o, v.T) * g             g, d_s      what registers hold beside results: 3
 
+    b = bias[far]                       far, and of each number an address, which takes two
+
 Blocks are values of two tile axes; a condition takes no registers of its own.
 """
 
 from __future__ import annotations
 
-from tilelang.ir import Assign, Expr, KernelIR, Stmt, every_loop, read_by, statement_exprs
+from tilelang.ir import (
+    Assign,
+    Expr,
+    Gather,
+    KernelIR,
+    Load,
+    Loop,
+    Stmt,
+    every_loop,
+    read_by,
+    statement_exprs,
+    walk,
+)
 
 
 def most_alive(kernel: KernelIR) -> int:
@@ -24,7 +38,15 @@ def _alive(body: tuple[Stmt, ...]) -> int:
     reads = ((name, n) for n, s in enumerate(body) for name in read_by(statement_exprs(s)))
     last = {name: n for name, n in reads if name in made}
     lives = [range(n, last[name] + 1) for name, n in made.items() if name in last]
-    return max((sum(n in live for live in lives) for n in range(len(body))), default=0)
+    every = (sum(n in live for live in lives) + _addresses(s) for n, s in enumerate(body))
+    return max(every, default=0)
+
+
+def _addresses(stmt: Stmt) -> int:
+    """Registers of addresses for each number of a block that is picked number by number."""
+    values = () if isinstance(stmt, Loop) else (e for x in statement_exprs(stmt) for e in walk(x))
+    loads = (e for e in values if isinstance(e, Load) and _block(e))
+    return sum(2 for e in loads if any(isinstance(i, Gather) and _block(i.expr) for i in e.index))
 
 
 def _block(value: Expr) -> bool:

@@ -11,7 +11,12 @@ from tilelang.ir import Apply
 
 from .reductions import lanes_of
 
+LEAST = 16  # numbers that products sum over
 MATRIX_ROWS = 64  # of a result, that four warps multiply asynchronously
+# Numbers of both operands of three products of tf32 that warps read at once, and how many a part
+# has of those that have more: by the compiler's figures attention of 16 rows and 32 keys has 197
+# registers for rows of 128 numbers, spills 40 bytes for 256, and has 165 for 4 parts of 64.
+MOST, PART = 6144, 4096
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,16 @@ class Pipe:
         known = a.type.dtype in self.target.asynchronous
         exact = a.type.dtype == "float32" and self.precision == "ieee"
         return grouped and known and not exact
+
+    def part(self, dot: Apply, blocks: Mapping[str, int]) -> int | None:
+        """How long the parts of a row are that warps multiply one by one; None: all of it."""
+        length = dot.args[0].type.shape[dot.attr("contract")[0]]
+        if isinstance(length, str) or self.parts(dot) == 1 or self.asynchronous(dot, blocks):
+            return None
+        beside = sum(lanes_of(d, blocks) for d in dot.type.shape[-2:])
+        if length * beside <= MOST:
+            return None
+        return max(1 << (PART // beside).bit_length() - 1, LEAST)
 
     def parts(self, dot: Apply) -> int:
         """Pieces that an operand is split into: a large and a small one for three products."""

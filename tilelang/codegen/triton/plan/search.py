@@ -9,6 +9,7 @@ from functools import lru_cache
 from tilelang.analysis import analyze
 from tilelang.analysis.masks import masked_reads
 from tilelang.codegen.triton.passes.clear_rest import clear_rest
+from tilelang.codegen.triton.passes.cut_sums import cut_sums
 from tilelang.codegen.triton.passes.explicit_casts import explicit_casts
 from tilelang.codegen.triton.passes.gather_tables import gather_tables
 from tilelang.codegen.triton.passes.matrix_products import matrix_products
@@ -88,6 +89,7 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     width = width_for(problem, config, target, blocks)
     check_registers(ir, config, width.warps, target)
     boxes = in_boxes(problem, config, target, width, blocks)
+    problem = _in_parts(problem, blocks, width.pipe(target))
     needs = _needs(problem, blocks, width.pipe(target), boxes)
     if width.flat:
         needs = [n + FLAT_STORE if n else n for n in needs]
@@ -137,6 +139,14 @@ def _cleared(problem: Problem) -> Problem:
     ir = gather_tables(row_products(problem.ir, vectors=True))
     ir = clear_rest(tile_wholes(separate_joins(ir)))
     return problem if ir is problem.ir else Problem(ir, analyze(ir))
+
+
+def _in_parts(problem: Problem, blocks: dict[str, int], pipe: Pipe) -> Problem:
+    """The kernel with long rows multiplied in parts, if memory holds what others read whole."""
+    ir = cut_sums(problem.ir, lambda dot: pipe.part(dot, blocks))
+    cut = problem if ir is problem.ir else Problem(ir, problem.facts)
+    fits = max(_needs(cut, blocks, pipe, False), default=0) <= pipe.target.shared
+    return cut if fits else problem
 
 
 def _hosts(

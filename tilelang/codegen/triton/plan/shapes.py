@@ -86,7 +86,7 @@ def is_wide(problem: Problem, found: Roles, target: Target) -> bool:
         return False  # by the compiler's figures: 40 bytes of 255 registers spill
     if others or found.itemsize != 2 or target.matrix_warps == 1 or target.columns:
         return False
-    if not all(isinstance(_operand(a), Load) for a in dot.args):
+    if not all(map(operand_load, dot.args)):
         return False  # what is computed before it is multiplied takes registers
     if least_alignment(problem.ir) < BOX:
         return False  # so do addresses, where no box is copied: 288 bytes spill
@@ -114,11 +114,11 @@ def is_flat(
     return wide and len(summed) == 1 and known and many and is_wide(problem, found, target)
 
 
-def _operand(expr: Expr) -> Expr:
-    """What is multiplied, as it is read."""
+def operand_load(expr: Expr) -> Load | None:
+    """What is multiplied, as it is read; None where it is computed."""
     while isinstance(expr, Apply) and expr.op in ("transpose", "reshape", "squeeze"):
         expr = expr.args[0]
-    return expr
+    return expr if isinstance(expr, Load) else None
 
 
 def _programs(problem: Problem, found: Roles, tile: tuple[int, int]) -> int:
