@@ -205,6 +205,15 @@ def test_wide_results_take_fewer_rows(monkeypatch):
     assert dict(lowered(kernels.latent_attention, latent(256), 80).config.blocks)["tq"] == 128
 
 
+def test_blocks_that_an_author_fixed_copy_nothing_ahead_in_float32():
+    """64 rows and keys of 64 numbers in three products: of two stages ptxas spills 8,008 bytes."""
+    blocks = tuple(tile.spec((4096, 8, 64), "float32") for _ in range(3)) + BLOCKS[3:]
+    assert lowered(kernels.block_sparse, blocks, 80).config.stages == 1
+    assert (
+        lowered(kernels.block_sparse, blocks, 90).config.stages == 2
+    )  # products run by themselves
+
+
 def test_what_does_not_move_is_read_before_a_loop_that_writes(monkeypatch):
     """Triton leaves it in the loop then, and copies it in each iteration."""
     text = str(lowered(kernels.outer_scores, SCORES, 90).source)
