@@ -351,7 +351,7 @@ def _is_cut(arrays: Arrays, to: IndexedSite, axis: AxisPlan, far: Expr, place: i
     """
     host = arrays.hosts[to.tensor]
     entries = arrays.entries(to.tensor, to.index)
-    plain = place == 2 and isinstance(entries[-1], Along | Span | Columns)
+    plain = place == 2 and _is_in_registers(entries[-1], arrays.target)
     plain = plain and host.shape[-2] > axis.size
     plain = plain and all(isinstance(e, At) for e in entries[:-2])
     known = {a for e in (far, axis.begin, axis.end) for a in integers.axes(e)}
@@ -360,6 +360,12 @@ def _is_cut(arrays: Arrays, to: IndexedSite, axis: AxisPlan, far: Expr, place: i
     lies = host.source not in arrays.moved and host.dtype != "bool"
     whole = axis.size % arrays.target.tile(2, itemsize(host.dtype)) == 0
     return lies and whole and axis.length is None and not to.written
+
+
+def _is_in_registers(entry: Entry, target: Target) -> bool:
+    """Whether the columns that are read of a row begin where a register does."""
+    columns = isinstance(entry, Columns) and entry.size % target.lanes == 0
+    return columns or isinstance(entry, Along | Span)
 
 
 def _known_in_time(arrays: Arrays, tensor: str, axis: AxisPlan, far: Expr) -> None:
