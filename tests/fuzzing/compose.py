@@ -44,6 +44,7 @@ from tests.fuzzing.small import (
 from tests.fuzzing.stepped import stepped
 from tests.fuzzing.tallied import tallied
 from tests.fuzzing.text import source
+from tests.fuzzing.turned import turned
 from tests.fuzzing.views import rewritten, viewed
 
 LARGEST = 60  # nodes of a large kernel, which makes one compile slow
@@ -68,6 +69,7 @@ BESIDE = 0.04  # of the programs
 SHARED = 0.12  # of the programs with an input that is loaded at an index
 TILES = 0.05  # of the programs count tiles of open blocks
 NARROW = 0.35  # of the programs have arrays of narrower dtypes
+TURNED = 0.06  # of the programs that have a sum
 STEPPED = 0.12  # of the programs with ragged loops
 FIXED = 0.12  # of the programs have a block_size
 COUNTED = 0.4  # of those with products along a loop whose tiles can be counted
@@ -149,6 +151,10 @@ def compose(seed: int, sized: bool = True) -> Composed:
             made = stepped(program, random.Random(f"pages {seed} {attempt}"))
             if made is not None and means_something(made):
                 program, changes = made, [*changes, "stepped"]
+        if sized and random.Random(f"turned {seed} {attempt}").random() < TURNED:
+            made = turned(program, random.Random(f"signs {seed} {attempt}"))
+            if made is not None and means_something(made):
+                program, changes = made, [*changes, "turned"]
         summed = {p.axis for p in parts(program.body) if isinstance(p, Dot)}
         often = COUNTED if any(is_counted(a, summed) for a in program.axes) else FIXED
         if sized and random.Random(f"fixed {seed} {attempt}").random() < often:

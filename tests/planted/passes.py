@@ -387,6 +387,14 @@ MUTATIONS = (
         lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.once),
     ),
     Mutation(
+        "what is taken off for every tile counts for nothing", folds, "TAKEN", {},
+        lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.taken_off),
+    ),
+    Mutation(
+        "signs turn with the tiles", folds, "CHANGES", frozenset(),
+        test_folds.test_flags_that_flip,
+    ),
+    Mutation(
         "the greatest of every tile is added", folds, "kind", lambda expr: "",
         lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.scaled_least),
     ),
