@@ -13,11 +13,11 @@ import itertools
 import math
 from dataclasses import replace
 
-from tilelang.codegen.pallas.plan.windows.types import LANES
 from tilelang.ir import Apply, Dim, Expr, KernelIR
 from tilelang.ir.traversal import rebuild_body
 from tilelang.language.shapes import concat, expand_dims, narrow, reshape
 
+LANES = 128  # of a register
 MOST_ROWS = 64  # which are put beside each other one by one
 
 
