@@ -150,12 +150,12 @@ BUDGET = {
     "language": 4560,  # parts, split, chunk; facts of operations; a derivative for each
     # a constant that jit traces
     # parts, also several; matches; authors' names; through.py; advice as data
-    "frontend": 4620,
+    "frontend": 4630,  # views that would repeat elements
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
     "analysis": 3738,  # stored once; what is taken off, and what changes once for every tile
     # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
-    "passes": 1616,  # row_products; separate_parts; separate_joins; names; drop_detached
+    "passes": 1624,  # row_products; separate_parts, separate_joins; what relies on lanes, twice
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
     # softmax.py: totals that are kept from zero; what is compared is computed again
     # numbers of the whole on a mesh: positions.py

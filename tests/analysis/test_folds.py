@@ -171,12 +171,12 @@ def test_flags_that_flip():
         y = hl.empty([1], dtype=hl.bool)
         for g in hl.grid(1):
             odd = hl.full([], False, dtype=hl.bool)
-            for tm in hl.tile(x.shape[0]):
+            for _tm in hl.tile(x.shape[0]):
                 odd = ~odd
             y[g] = odd
         return y
 
-    with pytest.raises(ParseError, match="odd is changed once for every tile of tm"):
+    with pytest.raises(ParseError, match="odd is changed once for every tile of _tm"):
         kernel.source(X)
 
 

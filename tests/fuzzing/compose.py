@@ -46,6 +46,7 @@ from tests.fuzzing.tallied import tallied
 from tests.fuzzing.text import source
 from tests.fuzzing.turned import turned
 from tests.fuzzing.views import rewritten, viewed
+from tests.fuzzing.weighed import weighed
 
 LARGEST = 60  # nodes of a large kernel, which makes one compile slow
 MOST = 4  # changes
@@ -62,6 +63,7 @@ LANES = 0.08  # of the programs
 TWICE = 0.06  # of the programs
 REPEATED = 0.05  # of the programs
 CARRIED = 0.06  # of the programs
+WEIGHED = 0.05  # of the programs
 REWRITTEN = 0.05  # of the programs
 VIEWED = 0.3  # of the programs
 ALWAYS = 0.9  # of those that are rewritten
@@ -108,6 +110,8 @@ def compose(seed: int, sized: bool = True) -> Composed:
             program, softmax = counted(rng), False
         elif sized and random.Random(f"carried {seed} {attempt}").random() < CARRIED:
             program, softmax = carried(rng), False
+        elif sized and random.Random(f"weighed {seed} {attempt}").random() < WEIGHED:
+            program, softmax = weighed(rng), False
         elif again := sized and random.Random(f"rewritten {seed} {attempt}").random() < REWRITTEN:
             program, softmax = rewritten(rng), False
         elif sized and random.Random(f"beside {seed} {attempt}").random() < BESIDE:

@@ -79,7 +79,7 @@ def test_a_row_is_cut():
         """
         for i in grid(4):
             y[i, 0:2, 0:3] = concat(expand_dims(narrow(x[i, 0:6], axis=0, start=0, stop=3), axis=0), expand_dims(narrow(x[i, 0:6], axis=0, start=3, stop=6), axis=0), axis=0)
-        """,  # noqa: E501
+        """,
     )
 
 

@@ -387,6 +387,11 @@ MUTATIONS = (
         lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.once),
     ),
     Mutation(
+        "what relied on lanes that are filled otherwise is not masked", fill_pads, "_differ",
+        lambda *chains: False,
+        test_fill_pads.test_what_relied_on_lanes_that_are_filled_otherwise_is_masked,
+    ),
+    Mutation(
         "what is taken off for every tile counts for nothing", folds, "TAKEN", {},
         lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.taken_off),
     ),

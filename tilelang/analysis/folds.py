@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..ir import Along, Apply, Const, Expr, KernelIR, Load, Store, Type, Var, index_exprs
-from ..language.op import OPS
+from ..language.op import OPS, names
 from .carries import OPS as CARRIED
 from .carries import Definitions, depends_on
 from .facts import FoldFact
@@ -26,9 +26,9 @@ from .stores import is_free, mentions, sources
 FOLDS = {**CARRIED, "bitwise_xor": "xor", "logical_xor": "xor"}
 ONCE = ("sum", "product", "xor", "change")  # in which a value that comes again counts again
 TAKEN = {"sub": "sum", "div": "product"}  # folds of what is taken off
-CHANGES = frozenset(  # what is done twice is not what is done once
-    "neg bitwise_not logical_not eq ne sub div floordiv pow shift_left shift_right exp exp2 log log2 "
-    "log1p sqrt rsqrt sin cos tanh erf sigmoid silu softplus".split()
+CHANGES = names(  # what is done twice is not what is done once
+    "neg bitwise_not logical_not eq ne sub div floordiv pow shift_left shift_right exp exp2 log"
+    " log2 log1p sqrt rsqrt sin cos tanh erf sigmoid silu softplus"
 )
 PARTS = {  # reductions whose fold over parts is that of the whole
     "sum": ("sum", "dot"),

@@ -24,7 +24,11 @@ def fill_pads(
     """Masks what reductions and products over partial tiles would otherwise see."""
     filled = _filled(levels, leaf, partial, reads)
     moved = _mask_definitions(*filled, partial)
-    return filled if moved == filled else _filled(*moved, partial, reads)
+    return _filled(*moved, partial, reads) if _differ(filled, moved) else moved
+
+
+def _differ(before: Chain, after: Chain) -> bool:
+    return before != after
 
 
 def _filled(levels: tuple[Level, ...], leaf: Body, partial: Collection[str], reads: Reads) -> Chain:

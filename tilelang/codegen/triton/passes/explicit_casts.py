@@ -175,7 +175,7 @@ REWRITTEN: dict[str, Callable[[tuple[Expr, ...], str, tuple], Expr]] = {
 
 
 def _reduced(expr: Apply) -> Expr:
-    """All in 32 bits, as Triton does in silence; any and all as the largest and the least of 0, 1."""
+    """In 32 bits, as Triton does in silence; any and all as the largest and the least of 0, 1."""
     (value,), dtype, shape = expr.args, expr.type.dtype, expr.type.shape
     if expr.op in ("any", "all"):
         number = apply("cast", (value,), INT, value.type.shape)
