@@ -392,8 +392,8 @@ MUTATIONS = (
         test_fill_pads.test_what_relied_on_lanes_that_are_filled_otherwise_is_masked,
     ),
     Mutation(
-        "what is taken off for every tile counts for nothing", folds, "TAKEN", {},
-        lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.taken_off),
+        "what is taken off position by position is a change of every tile", folds, "TAKEN", {},
+        lambda: test_folds.test_what_counts_by_position(test_folds.less),
     ),
     Mutation(
         "signs turn with the tiles", folds, "CHANGES", frozenset(),
