@@ -18,7 +18,6 @@ from tilelang.transforms.stages import Stage, staged
 
 Arrays = Mapping[str, np.ndarray]
 COUNTS = (2, 3, 4)
-UNSPECIFIED = GARBAGE * 0x01010101  # of an int32 result that nobody stored
 
 
 def divided(ir: KernelIR, arrays: Arrays) -> Iterator[str]:
@@ -59,8 +58,11 @@ def _alike(mine: np.ndarray, whole: np.ndarray, added: str | None) -> bool:
     """Sums of parts, of dtype `added`, become of the whole's when they are added up, not here."""
     exact = whole.astype(np.float64)
     if added is not None and is_float(added) and not is_float(str(whole.dtype)):
-        apart = np.abs(np.nan_to_num(mine) - exact) >= 1 + 1e-5  # less is cut off
-        return not apart[whole != UNSPECIFIED].any()
+        found, unspecified = np.nan_to_num(mine), int.from_bytes([GARBAGE] * whole.itemsize)
+        apart = np.abs(found - exact) >= 1 + 1e-5  # less is cut off
+        if whole.dtype == bool:  # whatever is left over by rounding may be seen or not
+            apart = np.where(found == 0, whole, (np.abs(found) > 1e-5) & ~whole)
+        return not apart[whole.view(f"u{whole.itemsize}") != unspecified].any()
     narrow = added is not None and is_float(str(whole.dtype)) and whole.dtype.itemsize < 4
     rounding = float(ml_dtypes.finfo(whole.dtype).eps) if narrow else 1e-5
     most = 1e-5 * np.abs(exact).max(initial=1, where=np.isfinite(exact))

@@ -67,6 +67,50 @@ def chosen(acc, rows, s, tm):
     return hl.where(s > 2, acc + s, acc)
 
 
+def taken_off(acc, rows, s, tm):
+    return acc - s
+
+
+def divided(acc, rows, s, tm):
+    return (acc + rows.sum(0)) / s
+
+
+def rounded(acc, rows, s, tm):
+    return (acc + s).to(hl.bfloat16).to(hl.float32)
+
+
+def turned(acc, rows, s, tm):
+    return -acc
+
+
+def taken_from(acc, rows, s, tm):
+    return rows.sum(0) - acc
+
+
+def twice(acc, rows, s, tm):
+    return acc + acc
+
+
+def halved(acc, rows, s, tm):
+    return hl.sqrt(acc) + rows.sum(0)
+
+
+def flipped(acc, rows, s, tm):
+    return hl.where(~(acc > 0), s, acc)
+
+
+def turned_at_first(acc, rows, s, tm):
+    return hl.where(tm.begin == 0, s - acc, acc)
+
+
+def less(acc, rows, s, tm):
+    return acc - rows.sum(0) * s
+
+
+def set_once(acc, rows, s, tm):
+    return hl.relu(hl.abs(s))
+
+
 def added(acc, rows, s, tm):
     return acc + rows.sum(0) * s
 
@@ -87,8 +131,14 @@ def ones(acc, rows, s, tm):
     return acc + hl.full(rows.shape, 1.0, dtype=hl.float32).sum(0)
 
 
-REFUSED = (once, greatest, scaled_least, largest_sum, doubled, chosen)
+CHANGED = (turned, taken_from, twice, halved)
+REFUSED = (once, greatest, scaled_least, largest_sum, doubled, chosen, taken_off, divided, rounded)
+REFUSED += CHANGED
 TAKEN = {
+    flipped: S,
+    turned_at_first: S,
+    less: -X.sum(0) * S,
+    set_once: S,
     added: X.sum(0) * S,
     by_position: 40 * S,
     of_the_first: S,
@@ -101,6 +151,33 @@ TAKEN = {
 def test_what_counts_once_for_every_tile(step):
     with pytest.raises(ParseError, match="once for every tile of tm"):
         carried(step).source(X, S)
+
+
+def test_what_changes_once_for_every_tile():
+    """What is negated once is not what is negated twice."""
+    with pytest.raises(ParseError) as caught:
+        carried(turned).source(X, S)
+    assert caught.value.what == (
+        "acc is changed once for every tile of tm: the result would depend on the block of tm"
+    )
+    assert caught.value.hint == (
+        "do it once, outside of the loop of tm, or fix the tiles: hl.tile(..., block_size=...)"
+    )
+
+
+def test_flags_that_flip():
+    @tile.kernel
+    def kernel(x):
+        y = hl.empty([1], dtype=hl.bool)
+        for g in hl.grid(1):
+            odd = hl.full([], False, dtype=hl.bool)
+            for _tm in hl.tile(x.shape[0]):
+                odd = ~odd
+            y[g] = odd
+        return y
+
+    with pytest.raises(ParseError, match="odd is changed once for every tile of _tm"):
+        kernel.source(X)
 
 
 @pytest.mark.parametrize("step", TAKEN, ids=lambda f: f.__name__)

@@ -303,6 +303,17 @@ def parts_of_a_tensor(x, v):
     return v
 
 
+def repeated_view(cube):
+    r"""ParseError: a view of planes would repeat elements
+      wide = planes.expand(8, 160, 64)
+             ^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: read v = planes[0, :, :] in the loop: values are repeated where they are used or stored, along dimensions in front of theirs; v[:, None] has one behind
+    """
+    planes = cube.reshape(1, 160, 64)
+    wide = planes.expand(8, 160, 64)
+    return wide
+
+
 def tile_after_loop(x, v):
     r"""ParseError: tm belongs to the loop of line N, and is read after it
       for tn in hl.tile(tm.end):

@@ -44,7 +44,9 @@ from tests.fuzzing.small import (
 from tests.fuzzing.stepped import stepped
 from tests.fuzzing.tallied import tallied
 from tests.fuzzing.text import source
+from tests.fuzzing.turned import turned
 from tests.fuzzing.views import rewritten, viewed
+from tests.fuzzing.weighed import weighed
 
 LARGEST = 60  # nodes of a large kernel, which makes one compile slow
 MOST = 4  # changes
@@ -61,6 +63,7 @@ LANES = 0.08  # of the programs
 TWICE = 0.06  # of the programs
 REPEATED = 0.05  # of the programs
 CARRIED = 0.06  # of the programs
+WEIGHED = 0.05  # of the programs
 REWRITTEN = 0.05  # of the programs
 VIEWED = 0.3  # of the programs
 ALWAYS = 0.9  # of those that are rewritten
@@ -68,6 +71,7 @@ BESIDE = 0.04  # of the programs
 SHARED = 0.12  # of the programs with an input that is loaded at an index
 TILES = 0.05  # of the programs count tiles of open blocks
 NARROW = 0.35  # of the programs have arrays of narrower dtypes
+TURNED = 0.06  # of the programs that have a sum
 STEPPED = 0.12  # of the programs with ragged loops
 FIXED = 0.12  # of the programs have a block_size
 COUNTED = 0.4  # of those with products along a loop whose tiles can be counted
@@ -106,6 +110,8 @@ def compose(seed: int, sized: bool = True) -> Composed:
             program, softmax = counted(rng), False
         elif sized and random.Random(f"carried {seed} {attempt}").random() < CARRIED:
             program, softmax = carried(rng), False
+        elif sized and random.Random(f"weighed {seed} {attempt}").random() < WEIGHED:
+            program, softmax = weighed(rng), False
         elif again := sized and random.Random(f"rewritten {seed} {attempt}").random() < REWRITTEN:
             program, softmax = rewritten(rng), False
         elif sized and random.Random(f"beside {seed} {attempt}").random() < BESIDE:
@@ -149,6 +155,10 @@ def compose(seed: int, sized: bool = True) -> Composed:
             made = stepped(program, random.Random(f"pages {seed} {attempt}"))
             if made is not None and means_something(made):
                 program, changes = made, [*changes, "stepped"]
+        if sized and random.Random(f"turned {seed} {attempt}").random() < TURNED:
+            made = turned(program, random.Random(f"signs {seed} {attempt}"))
+            if made is not None and means_something(made):
+                program, changes = made, [*changes, "turned"]
         summed = {p.axis for p in parts(program.body) if isinstance(p, Dot)}
         often = COUNTED if any(is_counted(a, summed) for a in program.axes) else FIXED
         if sized and random.Random(f"fixed {seed} {attempt}").random() < often:

@@ -300,7 +300,7 @@ class Let:
 class Update:
     """name = name op value: "sum", "max", "scale" for a product; "decay": name / 2 + value.
 
-    "set" is the value alone.
+    "set" is the value alone, "turn" what it is more than before.
     """
 
     name: str

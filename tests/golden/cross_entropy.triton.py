@@ -47,7 +47,7 @@ def cross_entropy_kernel(logits_ptr, labels_ptr, loss_ptr):
         labels_tile = tl.load(labels_ptr + tm_at)
         here = tv_at[None, :] == labels_tile[:, None]
         # cross_entropy.py:37: target = target + hl.where(here, row, 0.0).sum(-1)
-        target = target + tl.sum(tl.where(here, row, 0.0), axis=1)
+        target = target + tl.sum(tl.where(here & tv_in, row, 0.0), axis=1)
         m = m_new
     # cross_entropy.py:39: loss[tm] = hl.log(total) + (m - target)
     tl.store(loss_ptr + tm_at, tl.log(total) + (m - target))

@@ -135,6 +135,11 @@ CASES = {
         "max(x[t, 0:32], axis=1)",
         "cast(max(cast(x[t, 0:32], float32), axis=1), bfloat16)",
     ),
+    "extremes of small integers, which Triton makes int32": (
+        reduced("min", "int8", "int8"),
+        "min(x[t, 0:32], axis=1)",
+        "cast(min(cast(x[t, 0:32], int32), axis=1), int8)",
+    ),
     "where the largest 16-bit float is": (
         reduced("argmax", "bfloat16", "int32"),
         "argmax(x[t, 0:32], axis=1)",

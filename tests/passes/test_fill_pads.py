@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.passes.becomes import becomes, on_chain, stays
 from tests.schedule.written import Writing, add, full, mul, positions, total
+from tilelang.analysis.masks import masked_reads
 from tilelang.ir import Const, Expr, KernelIR, Type
 from tilelang.language import build, shapes
 from tilelang.passes.fill_pads import fill_pads
@@ -153,3 +154,35 @@ def test_a_mask_of_the_authors_stays_where_it_is():
 def test_whole_tiles_stay():
     ir = reduced(lambda x: mul(x, 2.0), lambda x: total(x, 0), largest)
     stays(ir, on_chain(lambda levels, leaf: fill_pads(levels, leaf, set())))
+
+
+def test_what_relied_on_lanes_that_are_filled_otherwise_is_masked():
+    """Where loads leave out lanes, 0 * x of them is 0, until a maximum asks for -inf there."""
+    k = Writing()
+    k.input("x", 50, 128)
+    k.input("w", 50)
+    k.output("y", 128)
+    with k.tile("t", 0, 50):
+        rows = k.let("rows", mul(k.load("x", "t", WHOLE), 2.0))
+        acc = k.carried("acc", full((128,), 0.0))
+        weights = shapes.expand_dims(k.load("w", "t"), 1, None)
+        found = add(total(mul(weights, rows), 0), largest(rows))
+        k.becomes(acc, add(acc, found))
+    becomes(
+        k.ir(),
+        on_chain(lambda levels, leaf: fill_pads(levels, leaf, {"t"}, masked_reads)),
+        """
+        for t in tile(50) carrying acc_in = full([128], float32, value=0.0):
+            rows: float32[t, 128] = x[t, 0:128] * 2.0
+            acc_new: float32[128] = acc_in + (sum(expand_dims(w[t], axis=1) * rows, axis=0) + max(rows, axis=0))
+            next acc_in = acc_new
+        after acc_out = acc_in
+        """,
+        """
+        for t in tile(50) carrying acc_in = full([128], float32, value=0.0):
+            rows: float32[t, 128] = where(expand_dims(in_range(axis=t), axis=1), x[t, 0:128] * 2.0, -inf)
+            acc_new: float32[128] = acc_in + (sum(where(expand_dims(in_range(axis=t), axis=1), expand_dims(w[t], axis=1) * rows, 0.0), axis=0) + max(rows, axis=0))
+            next acc_in = acc_new
+        after acc_out = acc_in
+        """,
+    )

@@ -387,6 +387,19 @@ MUTATIONS = (
         lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.once),
     ),
     Mutation(
+        "what relied on lanes that are filled otherwise is not masked", fill_pads, "_differ",
+        lambda *chains: False,
+        test_fill_pads.test_what_relied_on_lanes_that_are_filled_otherwise_is_masked,
+    ),
+    Mutation(
+        "what is taken off position by position is a change of every tile", folds, "TAKEN", {},
+        lambda: test_folds.test_what_counts_by_position(test_folds.less),
+    ),
+    Mutation(
+        "signs turn with the tiles", folds, "CHANGES", frozenset(),
+        test_folds.test_flags_that_flip,
+    ),
+    Mutation(
         "the greatest of every tile is added", folds, "kind", lambda expr: "",
         lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.scaled_least),
     ),

@@ -5,6 +5,7 @@ for tm in hl.tile(M):
     acc += s[g]                    counts once for every tile
     acc += x[tm, :].amax(0)        adds the greatest of every tile
     m = hl.maximum(m, s[g])        the same once or often
+    sign = -sign                   changes once for every tile
     acc = acc * decay + ...        not asked: online softmax looks like it
 """
 
@@ -13,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from ..ir import Along, Apply, Expr, KernelIR, Load, Store, Var, index_exprs
-from ..language.op import OPS
+from ..ir import Along, Apply, Const, Expr, KernelIR, Load, Store, Type, Var, index_exprs
+from ..language.op import OPS, names
 from .carries import OPS as CARRIED
 from .carries import Definitions, depends_on
 from .facts import FoldFact
@@ -23,7 +24,12 @@ from .placed import Place, loops, placed
 from .stores import is_free, mentions, sources
 
 FOLDS = {**CARRIED, "bitwise_xor": "xor", "logical_xor": "xor"}
-ONCE = ("sum", "product", "xor")  # folds in which a value that comes again counts again
+ONCE = ("sum", "product", "xor", "change")  # in which a value that comes again counts again
+TAKEN = {"sub": "sum", "div": "product"}  # folds of what is taken off
+CHANGES = names(  # what is done twice is not what is done once
+    "neg bitwise_not logical_not eq ne sub div floordiv pow shift_left shift_right exp exp2 log"
+    " log2 log1p sqrt rsqrt sin cos tanh erf sigmoid silu softplus"
+)
 PARTS = {  # reductions whose fold over parts is that of the whole
     "sum": ("sum", "dot"),
     "max": ("max", "any"),
@@ -82,6 +88,15 @@ class _Folds:
                 old, new = (a, b) if self.holds(a) else (b, a)
                 yield _Term(FOLDS[op], new)
                 yield from self.terms(old)
+            case Apply(op, (old, new)) if op in TAKEN and self.holds(old) > self.holds(new):
+                yield _Term(TAKEN[op], new)
+                yield from self.terms(old)
+            case Apply("cast", (value,)):
+                yield from self.terms(value)
+            case Apply(op, args) if op in CHANGES and sum(map(self.holds, args)) == 1:
+                yield _Term("change", Const(0, Type((), "int32")))
+            case Apply("add" | "mul", (a, b)) if self.holds(a) and self.holds(b):
+                yield _Term("change", expr)
             case _:
                 return
 

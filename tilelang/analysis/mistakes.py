@@ -28,11 +28,17 @@ def refuse(ir: KernelIR, facts: Facts) -> None:
         user = ir.axis(fold.axis).user
         same = fold.what == "value"
         what = "the same value" if same else f"the {fold.what} of the tile"
+        change = fold.op == "change"
+        done = "is changed" if change else f"takes in {what}"
         raise ParseError(
-            f"{fold.into} takes in {what} once for every tile of {user}, as a {fold.op}: "
+            f"{fold.into} {done} once for every tile of {user}"
+            f"{'' if change else f', as a {fold.op}'}: "
             f"the result would depend on the block of {user}",
             fold.loc,
-            f"do it once, outside of the loop of {user}, or for every position: "
+            f"do it once, outside of the loop of {user}, or fix the tiles: "
+            f"hl.tile(..., block_size=...)"
+            if change
+            else f"do it once, outside of the loop of {user}, or for every position: "
             f"times ({user}.end - {user}.begin)"
             if same
             else f"fold by one operation: a {fold.op} over tiles of a {fold.op} over {user}",

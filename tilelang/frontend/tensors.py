@@ -102,10 +102,20 @@ def rearranged(here: Here, builder: Builder, given: Arguments) -> Any:
             wish = here.wish if place == len(steps) - 1 else None
             tensor = _view(here, given.loc, tensor, how, arg, wish)
         return TensorHandle(tensor)
+    if isinstance(result, ir.Apply) and result.op == "broadcast":
+        raise _repeated(tensor, given.loc)
     value = builder(given.loc, handle, *rest, **given.kwargs)
     if not tensor.shape:
         return settled(value)
     raise ParseError(*used_whole(tensor, given.loc))
+
+
+def _repeated(tensor: ir.Tensor, loc: Loc) -> ParseError:
+    """Why nothing is seen in more elements than it has, and what does the same."""
+    index = ", ".join("0" if n == 1 else ":" for n in tensor.shape)
+    hint = f"read v = {tensor.name}[{index}] in the loop: values are repeated where they are used "
+    hint += "or stored, along dimensions in front of theirs; v[:, None] has one behind"
+    return ParseError(f"a view of {tensor.name} would repeat elements", loc, hint)
 
 
 def _steps(expr: ir.Expr, start: ir.Var) -> list[tuple[How, tuple[int, ...]]] | None:

@@ -4,6 +4,7 @@
 
 A value that is masked with one fill wherever it is reduced is masked where it is made; lanes
 outside of the range hold nothing that anyone may use, so that changes no result and masks once.
+What relied on the lanes that it changes is masked after that, too: 0 * x of lanes where x was 0.
 """
 
 from __future__ import annotations
@@ -21,13 +22,22 @@ def fill_pads(
     levels: tuple[Level, ...], leaf: Body, partial: Collection[str], reads: Reads = unknown
 ) -> Chain:
     """Masks what reductions and products over partial tiles would otherwise see."""
+    filled = _filled(levels, leaf, partial, reads)
+    moved = _mask_definitions(*filled, partial)
+    return _filled(*moved, partial, reads) if _differ(filled, moved) else moved
+
+
+def _differ(before: Chain, after: Chain) -> bool:
+    return before != after
+
+
+def _filled(levels: tuple[Level, ...], leaf: Body, partial: Collection[str], reads: Reads) -> Chain:
     values = definitions(level_statements(levels, leaf))
 
     def fill(expr: Expr) -> Expr:
         return fills(expr, partial, values, reads)
 
-    filled = map_chain(levels, leaf, lambda s: (map_stmt(s, fill),), fill)
-    return _mask_definitions(*filled, partial)
+    return map_chain(levels, leaf, lambda s: (map_stmt(s, fill),), fill)
 
 
 def _mask_definitions(levels: tuple[Level, ...], leaf: Body, partial: Collection[str]) -> Chain:

@@ -67,9 +67,9 @@ def _named(
 
 
 def _count(expr: Expr, uses: dict[int, int]) -> None:
-    """Counts the places that use each node; children of a node seen before count once."""
+    """Counts the places that compute each node: what has no name is computed at each of them."""
     uses[id(expr)] = uses.get(id(expr), 0) + 1
-    if uses[id(expr)] == 1:
+    if uses[id(expr)] == 1 or not _worth_a_name(expr):
         for child in children(expr):
             _count(child, uses)
 

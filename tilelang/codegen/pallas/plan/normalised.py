@@ -14,6 +14,7 @@ from tilelang.codegen.pallas.passes.numbers_as_rows import numbers_as_rows
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
 from tilelang.codegen.pallas.passes.stale_views import refuse_stale
+from tilelang.codegen.pallas.passes.turn_rows import turn_rows
 from tilelang.codegen.pallas.passes.wide_carries import wide_carries
 from tilelang.codegen.pallas.passes.wide_operands import wide_operands
 from tilelang.codegen.pallas.target import Target
@@ -53,6 +54,7 @@ def normalised(
         ("numbers_as_rows", numbers_as_rows),
         ("bool_bytes", bool_bytes),
         ("powers_of_two", powers_of_two),
+        *((("turn_rows", turn_rows),) if wide else ()),
         ("name_shared", name_shared),
         ("turn_late", turn_late),
         ("inline_indices", inline_indices),

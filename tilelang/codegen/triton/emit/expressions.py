@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tilelang.codegen.triton.plan.types import Access, Launch
 from tilelang.codegen.writer import Atom, Attribute, Call, Keyword, Node, Subscript, flat, infix
 from tilelang.ir import Apply, Const, Expr, Var, children
-from tilelang.language.dtypes import is_float, is_narrow
+from tilelang.language.dtypes import is_float, itemsize
 
 from . import ops
 
@@ -189,9 +189,9 @@ class Printer:
         if dtype == "bool":
             number = Call("to", (Atom("tl.int32"),), of=node)
             return infix("!=", ops.reduce("sum", number, 0, False, False), Atom("0"))
-        if not is_narrow(dtype):
+        if itemsize(dtype) == 4:
             return ops.reduce("sum", node, 0, False, False)
-        wide = Call("to", (Atom("tl.float32"),), of=node)
+        wide = Call("to", (ops.dtype("float32" if is_float(dtype) else "int32"),), of=node)
         return Call("to", (ops.dtype(dtype),), of=ops.reduce("sum", wide, 0, False, False))
 
     def _transpose(self, expr: Apply, value: Node) -> Node:

@@ -175,7 +175,7 @@ REWRITTEN: dict[str, Callable[[tuple[Expr, ...], str, tuple], Expr]] = {
 
 
 def _reduced(expr: Apply) -> Expr:
-    """Sums in 32 bits; any and all as the largest and the least of 0 and 1."""
+    """In 32 bits, as Triton does in silence; any and all as the largest and the least of 0, 1."""
     (value,), dtype, shape = expr.args, expr.type.dtype, expr.type.shape
     if expr.op in ("any", "all"):
         number = apply("cast", (value,), INT, value.type.shape)
@@ -188,10 +188,7 @@ def _reduced(expr: Apply) -> Expr:
         return cast(made, "bool")
     if expr.op in ("argmax", "argmin"):
         return replace(expr, args=(_wide(value),))
-    wide = FLOAT if is_float(value.type.dtype) else INT
-    if expr.op == "sum" and value.type.dtype != "uint32":
-        value = cast(value, wide)
-    else:
-        value = _wide(value)
+    if value.type.dtype != "uint32":
+        value = cast(value, FLOAT if is_float(value.type.dtype) else INT)
     made = replace(expr, args=(value,), type=Type(shape, value.type.dtype))
     return cast(made, dtype)
