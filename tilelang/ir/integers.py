@@ -192,7 +192,7 @@ def anything(part: Any) -> Linear:
 
 def distance(begin: Expr, end: Expr) -> int | None:
     """end - begin where all else cancels: of c[i] * 64 + 64 and c[i] * 64 it is 64."""
-    terms, rest = plus(linear(end, _term), linear(begin, _term), -1) or ({None: 1}, 0)
+    terms, rest = plus(linear(end, anything), linear(begin, anything), -1) or ({None: 1}, 0)
     return None if terms else rest
 
 
