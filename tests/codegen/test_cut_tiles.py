@@ -66,10 +66,35 @@ def differences(x, offsets):
     return out
 
 
-def strictly(kernel, *arguments, block):
+@tile.kernel
+def parts(x, offsets):
+    """Boxes of the last columns less the middle ones, where a row may begin anywhere."""
+    G = offsets.shape[0] - 1
+    out = hl.zeros([G, 48, x.shape[1] - 256], dtype=x.dtype)
+    for g in hl.grid(G):
+        for t in hl.tile(hl.minimum(offsets[g + 1] - offsets[g], 48), max_extent=48):
+            at = offsets[g] + t.index
+            out[g, t, :] = x[at, 256:] - x[at, 128 : x.shape[1] - 128]
+    return out
+
+
+@tile.kernel
+def heads(x, offsets, H: hl.constexpr):
+    """Boxes of the heads that lie side by side in rows."""
+    G, M, D = offsets.shape[0] - 1, x.shape[0], x.shape[1] // H
+    side_by_side = x.reshape(M, H, D)
+    out = hl.zeros([G, H, 48, D], dtype=x.dtype)
+    for g, h in hl.grid([G, H]):
+        for t in hl.tile(hl.minimum(offsets[g + 1] - offsets[g], 48), max_extent=48):
+            out[g, h, t, :] = side_by_side[offsets[g] + t.index, h, :]
+    return out
+
+
+def strictly(kernel, *arguments, block, **options):
     call = tile.kernel(inspect.unwrap(kernel), interpret=STRICT, checks=False)
     try:
-        found = call(*arguments, config=tile.Config({"t": block}, windows="cut"))
+        config = tile.Config({"t": block}, windows="cut", **options)
+        found = call(*arguments, config=config)
         assert not races_found()
         return np.asarray(found).astype(np.float64)
     finally:  # memory and races are those of the whole process
@@ -116,6 +141,35 @@ def test_the_row_before_the_first_one_is_no_data():
     for begin, end in itertools.pairwise(offsets):
         exact[begin + 1 : end] -= x[begin : end - 1]
     np.testing.assert_array_equal(strictly(differences, x, offsets, block=16), exact)
+
+
+def boxes(x, offsets):
+    found = np.zeros((len(offsets) - 1, 48, x.shape[1]))
+    for box, (begin, end) in zip(found, itertools.pairwise(offsets), strict=True):
+        box[: min(end - begin, 48)] = x[begin : min(end, begin + 48)]
+    return found
+
+
+@pytest.mark.parametrize("dtype", TYPES[:2], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize("columns", [384, 320])
+def test_of_rows_only_some_columns(dtype, columns):
+    x = rows(66, columns, dtype) % 5
+    for layout in LAYOUTS:
+        whole = boxes(x, layout)
+        exact = whole[..., 256:] - whole[..., 128 : columns - 128]
+        found = strictly(parts, x, np.array(layout, np.int32), block=16)
+        np.testing.assert_array_equal(found, exact)
+
+
+@pytest.mark.parametrize("dtype", TYPES[:2], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize("within", [("h",), ()])
+def test_heads_side_by_side(dtype, within):
+    """A step that runs all heads has them in one block, and moves the columns of each."""
+    x = rows(66, 3 * 128, dtype)
+    for layout in LAYOUTS[:2]:
+        exact = boxes(x, layout).reshape(-1, 48, 3, 128).swapaxes(1, 2)
+        found = strictly(heads, x, np.array(layout, np.int32), 3, block=16, within=within)
+        np.testing.assert_array_equal(found, exact)
 
 
 # ---------------------------------------------------------------- which kernels, and what they do
@@ -180,6 +234,20 @@ def test_rows_that_are_ragged_on_one_side_move_with_their_boxes():
     flat, offsets = tile.spec((32768, 512), "bfloat16"), tile.spec((129,), "int32")
     assert "move_rows(" in jagged_to_padded.source(flat, offsets, 496, target="tpu:v6e")
     assert "move_rows(" in padded_to_jagged.source(boxes, offsets, 32768, target="tpu:v6e")
+
+
+@needs_libtpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("columns", [384, 320])
+def test_some_columns_compile(dtype, columns):
+    """Of 320 columns the middle ones end inside of a register, and are moved as whole blocks."""
+    x, offsets = tile.spec((4096, columns), dtype), tile.spec((33,), "int32")
+    assert compiled(parts, x, offsets, target="tpu:v5e")
+    text = parts.source(x, offsets, target="tpu:v5e")
+    assert ("x_ref.at[:, 128:256]" in text) == (columns == 384)
+    assert compiled(heads, x, offsets, columns // 64, target="tpu:v6e")
+    config = tile.Config({"t": 48}, within=("h",))
+    assert compiled(heads, x, offsets, columns // 64, target="tpu:v6e", config=config)
 
 
 @needs_libtpu

@@ -106,7 +106,9 @@ class Printer:
             case plan.Roll(value, by, dim):
                 return Call("pltpu.roll", (self.node(value), self.node(by), Atom(str(dim))))
             case plan.RowsFrom(source, start, name):
-                args = (Atom(source.ref), Atom(self.names.scratch[name]), self.node(start))
+                part = self.select(source.select)
+                block = Atom(source.ref if part == "..." else f"{source.ref}.at[{part}]")
+                args = (block, Atom(self.names.scratch[name]), self.node(start))
                 return Call("rows_from", (*args, Atom(str(self.shape(expr.type.shape)[0]))))
             case plan.Head(value, dim):
                 several = 1 if isinstance(value, plan.Kept) and value.together else 0

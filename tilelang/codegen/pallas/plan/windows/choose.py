@@ -351,7 +351,7 @@ def _is_cut(arrays: Arrays, to: IndexedSite, axis: AxisPlan, far: Expr, place: i
     """
     host = arrays.hosts[to.tensor]
     entries = arrays.entries(to.tensor, to.index)
-    plain = place == 2 and _is_in_registers(entries[-1], arrays.target)
+    plain = place == 2 and _is_in_registers(entries[-1], host.shape[-1], arrays.target)
     plain = plain and host.shape[-2] > axis.size
     plain = plain and all(isinstance(e, At) for e in entries[:-2])
     known = {a for e in (far, axis.begin, axis.end) for a in integers.axes(e)}
@@ -362,10 +362,15 @@ def _is_cut(arrays: Arrays, to: IndexedSite, axis: AxisPlan, far: Expr, place: i
     return lies and whole and axis.length is None and not to.written
 
 
-def _is_in_registers(entry: Entry, target: Target) -> bool:
-    """Whether the columns that are read of a row begin where a register does."""
-    columns = isinstance(entry, Columns) and entry.size % target.lanes == 0
-    return columns or isinstance(entry, Along | Span)
+def _is_in_registers(entry: Entry, columns: int, target: Target) -> bool:
+    """Whether what is read of a row's columns is whole registers, up to the last one."""
+    match entry:
+        case Columns(_, size):
+            return size % target.lanes == 0
+        case Span(start, stop):
+            return start % target.lanes == 0 and (stop % target.lanes == 0 or stop == columns)
+        case _:
+            return isinstance(entry, Along)
 
 
 def _known_in_time(arrays: Arrays, tensor: str, axis: AxisPlan, far: Expr) -> None:
