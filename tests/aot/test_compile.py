@@ -60,21 +60,21 @@ def test_arguments_of_which_nothing_is_read(worker):
 
 
 @tile.kernel
-def squares(x, before: hl.constexpr):
-    """Rows of 64 numbers as squares, before the loop or in it."""
-    y = hl.empty([x.shape[0], 8, 8], dtype=x.dtype)
-    v = x.reshape(x.shape[0], 8, 8)
+def recut(x, before: hl.constexpr):
+    """Matrices of 128 rows as such of 96, before the loop or in it."""
+    y = hl.empty([x.shape[0], 96, 128], dtype=x.dtype)
+    v = x.reshape(x.shape[0], 96, 128)
     for i in hl.grid(x.shape[0]):
-        y[i, :, :] = v[i, :, :] if before else x[i, :].reshape(8, 8)
+        y[i, :, :] = v[i, :, :] if before else x[i, :, :].reshape(96, 128)
     return y
 
 
 @needs_libtpu
 def test_the_words_for_shapes_that_registers_cannot_follow_help(worker):
-    given = tile.spec((2, 64), "float32")
+    given = tile.spec((2, 128, 96), "float32")
     with pytest.raises(tile.CompileError, match=r"before the loops, as in v = x.reshape"):
-        compile_lowered(squares.lower(given, False, target="tpu:v5e"), worker=worker)
-    assert compile_lowered(squares.lower(given, True, target="tpu:v5e"), worker=worker).memory.code
+        compile_lowered(recut.lower(given, False, target="tpu:v5e"), worker=worker)
+    assert compile_lowered(recut.lower(given, True, target="tpu:v5e"), worker=worker).memory.code
 
 
 @needs_libtpu

@@ -10,7 +10,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from tilelang.codegen.pallas.plan import verify
-from tilelang.codegen.pallas.plan.windows import choose
+from tilelang.codegen.pallas.plan.windows import hosts
 from tilelang.errors import InternalError
 
 X = np.arange(50 * 4 * 2 * 3, dtype=np.float32).reshape(50, 4, 2, 3)
@@ -59,8 +59,8 @@ def test_forms_have_names_of_their_own() -> None:
 
 def test_two_forms_of_one_name_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: all forms are called alike, so that the second takes the place of the first."""
-    named = choose.unique
-    monkeypatch.setattr(choose, "unique", lambda ir, name, form: named(ir, name, form[:5]))
+    named = hosts.unique
+    monkeypatch.setattr(hosts, "unique", lambda ir, name, form: named(ir, name, form[:5]))
     with pytest.raises(InternalError) as caught:
         tile.kernel(read_twice.__wrapped__).lower(X)
     assert caught.value.what == "internal error: array x_moved has two forms"

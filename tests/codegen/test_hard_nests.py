@@ -240,7 +240,7 @@ def reused_names(x, b):
             t = p + doubled(s)
             r = q + doubled(s * 3)
             p = t
-            t = r + old - old
+            t = hl.where(old == old, r, old)
             q = t
         y[tm] = p
         z[tm] = q

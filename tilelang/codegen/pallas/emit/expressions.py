@@ -105,11 +105,8 @@ class Printer:
                 return self._over_rows(what, self.node(value))
             case plan.Roll(value, by, dim):
                 return Call("pltpu.roll", (self.node(value), self.node(by), Atom(str(dim))))
-            case plan.RowsFrom(source, start, name):
-                part = self.select(source.select)
-                block = Atom(source.ref if part == "..." else f"{source.ref}.at[{part}]")
-                args = (block, Atom(self.names.scratch[name]), self.node(start))
-                return Call("rows_from", (*args, Atom(str(self.shape(expr.type.shape)[0]))))
+            case plan.RowsFrom():
+                return self._rows_from(expr)
             case plan.Head(value, dim):
                 several = 1 if isinstance(value, plan.Kept) and value.together else 0
                 part = f"{':, ' * (dim - several)}:{self.shape(expr.type.shape)[dim]}"
@@ -220,6 +217,13 @@ class Printer:
         """The name of a block, or of its copy that is turned."""
         window = self.launch.window(ref).turned if turned else None
         return self.names.scratch[window.name] if window is not None else ref
+
+    def _rows_from(self, moved: plan.RowsFrom) -> Node:
+        ref, part = moved.source.ref, self.select(moved.source.select)
+        block = Atom(ref if part == "..." else f"{ref}.at[{part}]")
+        rows = Atom(str(self.shape(moved.type.shape)[0]))
+        args = (block, Atom(self.names.scratch[moved.name]), self.node(moved.start), rows)
+        return Call("rows_from", args)
 
     def select(self, select: tuple[plan.Select, ...]) -> str:
         if all(isinstance(s, plan.All) for s in select):
