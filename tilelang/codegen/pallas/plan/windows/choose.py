@@ -9,15 +9,7 @@ from tilelang.analysis.uses import IndexedSite, picks_rows
 from tilelang.codegen.pallas.moves import edges, moved
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.moves import steady
-from tilelang.codegen.pallas.plan.types import (
-    All,
-    AxisPlan,
-    Part,
-    Row,
-    Select,
-    Step,
-    Track,
-)
+from tilelang.codegen.pallas.plan.types import All, AxisPlan, Part, Row, Select, Step, Track
 from tilelang.codegen.pallas.row_loads import gather_indices
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import (
@@ -47,7 +39,7 @@ from .shared import tracked
 from .turned import turned_dim
 from .types import Columns, Entry, HostArray, Key, Number, Turned, Window, WindowDim
 from .unaligned import PARTS, block_number, cut_rows, moved_along, rounded, shift
-from .within import first_row
+from .within import counted_inside, first_row
 
 Where = tuple[str, tuple[Index, ...], int]  # tensor, index, and which part of a moved tile
 
@@ -322,8 +314,7 @@ def _dim(
                 return cut_rows(axis, far, rows, size)
             return cut.ByBlock(block_number(axis, far, part, block, size), block)
         case At(expr):
-            places = {arrays.axes[a].place for a in integers.axes(expr)}
-            whole = not inside and not places.isdisjoint(("inner", "within"))
+            whole = not inside and counted_inside(arrays.axes, expr)
             whole = whole or (kept and not steady(expr))
             if place > 2:
                 return cut.Whole(size) if whole else cut.ByIndex(expr)
@@ -335,8 +326,7 @@ def _dim(
                 expr = Const(0, expr.type)
             return cut.Packed(expr, size if whole else rows, whole)
         case Columns(number, columns):
-            places = {arrays.axes[a].place for a in integers.axes(number)}
-            whole = not inside and not places.isdisjoint(("inner", "within"))
+            whole = not inside and counted_inside(arrays.axes, number)
             return cut.Whole(size) if whole else cut.ByBlock(number, columns)
         case Span() if place == 2 and host.source in arrays.moved:
             return cut.Whole(-(-size // rows) * rows)

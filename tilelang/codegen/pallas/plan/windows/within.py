@@ -16,7 +16,7 @@ def first_row(axes: Mapping[str, AxisPlan], position: Expr, rows: int) -> Expr |
     4 * b is a multiple of 4, so that eight rows hold the positions of all h.
     """
     terms, number = integers.linear(position, integers.anything) or ({}, 0)
-    counted = {e: times for e, times in terms.items() if _inside(axes, e)}
+    counted = {e: times for e, times in terms.items() if counted_inside(axes, e)}
     around = {e: times for e, times in terms.items() if e not in counted}
     span = 0
     for part, times in counted.items():
@@ -29,5 +29,6 @@ def first_row(axes: Mapping[str, AxisPlan], position: Expr, rows: int) -> Expr |
     return integers.total(around, number) if number % step + span < step else None
 
 
-def _inside(axes: Mapping[str, AxisPlan], expr: Expr) -> bool:
+def counted_inside(axes: Mapping[str, AxisPlan], expr: Expr) -> bool:
+    """Whether a position goes by loops inside of the step."""
     return any(axes[a].place in ("inner", "within") for a in integers.axes(expr))
