@@ -32,9 +32,9 @@ from tilelang.schedule.refusal import Refused, Rule
 
 from . import types as cut
 from .changed import refuse_changed
-from .columns import split_views
+from .columns import merged_outputs, split_views
 from .far_rows import picked_dims
-from .hosts import as_array, host_array, several
+from .hosts import as_array, entries_of, host_array, several
 from .shared import tracked
 from .turned import turned_dim
 from .types import Columns, Entry, HostArray, Key, Number, Turned, Window, WindowDim
@@ -57,7 +57,8 @@ class Arrays:
     tracks    what picks the blocks of loops in a row
     moved     tensors that rows of many groups go from or to
     several   of arrays that are written, the dimensions of which one step uses several positions
-    split     views of arrays whose last dimension they split, and into columns of what number
+    split     views of arrays whose last dimension they split, and outputs that are seen merged;
+              with how many columns a row of them is
     noting    axes of which rows of the step table know, where moved tiles are cut from arrays
     """
 
@@ -78,11 +79,7 @@ class Arrays:
 
     def entries(self, tensor: str, index: tuple[Index, ...]) -> tuple[Entry, ...]:
         """The index of a tensor as an index of the array that the kernel sees."""
-        if tensor in self.split:
-            *before, at, _ = index
-            assert isinstance(at, At)
-            return (*before, Columns(at.expr, self.split[tensor]))
-        return as_array(self.hosts[tensor], index)
+        return entries_of(self.hosts, self.split, tensor, index)
 
     @property
     def written(self) -> Collection[str]:
@@ -125,6 +122,8 @@ def survey(
             indices.setdefault(reference.tensor, []).append(reference.index)
     other = lifted | moved(ir) | written
     split = split_views(ir, axes, target, {t: i for t, i in indices.items() if t not in other})
+    own = {t: i for t, i in indices.items() if t in written and t not in lifted | moved(ir)}
+    split |= merged_outputs(ir, axes, target, own)
     hosts = {
         tensor: host_array(
             ir, axes, tensor, each, tensor in lifted, tensor in widened, tensor in split
@@ -134,7 +133,11 @@ def survey(
     used = tuple(t.name for t in ir.tensors if t.name in scalars)
     picked = {r.tensor for r in seen if r.written and picks_rows(r.index)}
     read = frozenset(r.tensor for r in seen if not r.written)
-    several_of = {t: several(hosts[t], indices[t]) for t in hosts if t in written}
+    several_of = {
+        t: several([entries_of(hosts, split, t, i) for i in indices[t]])
+        for t in hosts
+        if t in written
+    }
     cuts = not target.interpreted if placed.cuts is None else placed.cuts
     noting = frozenset(placed.columns if cuts else ())
     arrays = Arrays(
@@ -405,6 +408,8 @@ def selects(
                 continue
             case At(expr), cut.Whole():
                 out.append(Row(expr))
+            case Columns(Const(number), columns), cut.Whole():
+                out.append(Part(int(number) * columns, (int(number) + 1) * columns))
             case Columns(number, columns), cut.Whole():
                 out.append(Step("", columns, number))
             case Along(name, offset), cut.Whole() if entry == moved:

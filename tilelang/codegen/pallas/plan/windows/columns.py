@@ -3,7 +3,8 @@
     x.reshape(M, H, D)[t, h, :]   ->   columns h * D to (h + 1) * D of x[t]
 
 XLA would write the view as an array of its own, whose rows of H heads fill whole register tiles,
-before the kernel reads it.
+before the kernel reads it; and the other way round what is stored so and returned as rows of
+H * D, after the kernel.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.codegen.pallas.plan.clamps import bounds
 from tilelang.codegen.pallas.target import Target
-from tilelang.ir import At, Gather, Index, KernelIR, Span, integers
+from tilelang.ir import At, Gather, Index, KernelIR, Load, Span, integers
+from tilelang.ir.traversal import every_access
 
 Axes = Mapping[str, AxisPlan]
 
@@ -32,12 +34,44 @@ def split_views(
     }
 
 
+def merged_outputs(
+    ir: KernelIR,
+    axes: Axes,
+    target: Target,
+    stored: Mapping[str, Sequence[tuple[Index, ...]]],
+) -> dict[str, int]:
+    """Likewise the outputs that are stored so, and that are seen as such rows alone."""
+    used = {a.tensor for a in every_access(ir.body) if isinstance(a, Load)}
+    return {
+        tensor: ir.tensor(tensor).shape[-1]
+        for tensor, indices in stored.items()
+        if _is_merged(ir, tensor, used)
+        and all(_is_row(ir, axes, target, tensor, i) for i in indices)
+    }
+
+
+def _is_merged(ir: KernelIR, tensor: str, used: Collection[str]) -> bool:
+    """Whether an output is returned as views that merge its last two dimensions, and not used."""
+    shape = ir.tensor(tensor).shape
+    views = [t for t in ir.tensors if t.view is not None and ir.root(t.name) == tensor]
+    if ir.tensor(tensor).role != "output" or len(shape) < 3 or tensor in {*used, *ir.returns}:
+        return False
+    shown = [t for t in views if t.name in ir.returns]
+    plain = all(t.view is not None and t.view.how == "reshape" for t in views)
+    plain = plain and not any(t.name in used for t in views)
+    return plain and bool(shown) and all(t.shape == _merged(shape) for t in shown)
+
+
+def _merged(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape[:-2], shape[-2] * shape[-1])
+
+
 def _splits(ir: KernelIR, tensor: str) -> bool:
     """Whether a tensor is a view of an argument that splits its last dimension alone."""
     view, shape, root = ir.tensor(tensor).view, ir.tensor(tensor).shape, ir.tensor(ir.root(tensor))
     if view is None or view.how != "reshape" or root.role != "input" or root.mutated:
         return False
-    return len(shape) > 2 and ir.tensor(view.source).shape == (*shape[:-2], shape[-2] * shape[-1])
+    return len(shape) > 2 and ir.tensor(view.source).shape == _merged(shape)
 
 
 def _is_row(

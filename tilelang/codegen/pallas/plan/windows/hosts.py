@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilelang.codegen.pallas.plan.axis import AxisPlan
@@ -11,7 +11,7 @@ from tilelang.ir.names import unique
 from tilelang.language.dtypes import wide_of
 
 from .turned import takes_all
-from .types import HostArray
+from .types import Columns, Entry, HostArray
 
 
 def host_array(
@@ -39,7 +39,10 @@ def host_array(
         return all(isinstance(i[dim], At) and not takes_all(axes, i[dim]) for i in indices)
 
     at, forms = [d for d in range(rank) if single(d)], list[str]()
-    if split:
+    if split and view is None:
+        forms.append("columns")
+        host = replace(host, shape=(*shape[:-2], shape[-2] * shape[-1]))
+    elif split:
         pass
     elif lifted and rank >= 2:
         forms.append("rows")
@@ -57,6 +60,17 @@ def host_array(
     return replace(host, name=unique(ir, name, "_".join(forms))) if forms else host
 
 
+def entries_of(
+    hosts: Mapping[str, HostArray], split: Mapping[str, int], tensor: str, index: tuple[Index, ...]
+) -> tuple[Entry, ...]:
+    """The index of a tensor as an index of the array that the kernel sees."""
+    if tensor in split:
+        *before, at, _ = index
+        assert isinstance(at, At)
+        return (*before, Columns(at.expr, split[tensor]))
+    return as_array(hosts[tensor], index)
+
+
 def as_array(host: HostArray, index: tuple[Index, ...]) -> tuple[Index, ...]:
     """The index of a tensor as an index of the array that the kernel sees."""
     if host.permute is not None:
@@ -66,15 +80,18 @@ def as_array(host: HostArray, index: tuple[Index, ...]) -> tuple[Index, ...]:
     return index
 
 
-def several(host: HostArray, indices: list[tuple[Index, ...]]) -> frozenset[int]:
+def several(indices: Sequence[Sequence[Entry]]) -> frozenset[int]:
     """The dimensions of the array of which one step uses several constant positions.
 
     y[0, t, :] and y[1, t, :] are then two rows of one block: two blocks of one output would each
-    be written over what the other holds.  The last two dimensions are packed anyway.
+    be written over what the other holds.  The last two dimensions are packed anyway, unless they
+    are the columns of several rows of a view.
     """
-    dims = tuple(zip(*(as_array(host, index) for index in indices), strict=True))[:-2]
+    dims = tuple(zip(*indices, strict=True))
 
-    def constants(entries: tuple[Index, ...]) -> bool:
+    def apart(dim: int, entries: tuple[Entry, ...]) -> bool:
+        if dim >= len(dims) - 2:
+            return all(isinstance(e, Columns) for e in entries)
         return all(isinstance(e, At) and isinstance(e.expr, Const) for e in entries)
 
-    return frozenset(d for d, at in enumerate(dims) if len({*at}) > 1 and constants(at))
+    return frozenset(d for d, at in enumerate(dims) if len({*at}) > 1 and apart(d, at))
