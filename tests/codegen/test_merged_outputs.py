@@ -74,6 +74,20 @@ def to_rows(p, offsets, M: hl.constexpr, H: hl.constexpr):
 
 
 @tile.kernel
+def swapped(qkv, H: hl.constexpr):
+    """Rows that hold q, k and v of all heads: v for q, k and the sum of q and v."""
+    M, D = qkv.shape[0], qkv.shape[1] // (3 * H)
+    parts = qkv.reshape(M, 3, H, D)
+    out = hl.empty([M, 3, H, D], dtype=qkv.dtype)
+    for h in hl.grid(H):
+        for t in hl.tile(M):
+            out[t, 0, h, :] = parts[t, 2, h, :]
+            out[t, 1, h, :] = parts[t, 1, h, :]
+            out[t, 2, h, :] = parts[t, 0, h, :] + parts[t, 2, h, :]
+    return out.reshape(M, 3 * H * D)
+
+
+@tile.kernel
 def in_both_shapes(x, H: hl.constexpr):
     M, D = x.shape[0], x.shape[1] // H
     heads = x.reshape(M, H, D)
@@ -142,6 +156,17 @@ def test_constant_heads_are_parts_of_one_block(offsets):
     found = rotated(given, cuts, config=tile.Config({"t": 16}))
     assert np.array_equal(found, np.where(within_groups(offsets), wanted, 0))
     assert "out_ref[:, 128:256]" in rotated.source(given, cuts, config=tile.Config({"t": 16}))
+
+
+@pytest.mark.parametrize("size", [128, 32])
+@pytest.mark.parametrize("within", [("h",), ()])
+def test_rows_of_several_dimensions(size, within):
+    x, config = drawn(ROWS, 3 * 2 * size), tile.Config({"t": 16}, within=within)
+    q, k, v = np.split(x, 3, axis=1)
+    assert np.array_equal(swapped(x, 2, config=config), np.concatenate([v, k, q + v], axis=1))
+    fits = size == 128 or bool(within)
+    assert in_columns(swapped, x, 2, config=config) == fits
+    assert ("qkv.reshape" in swapped.source(x, 2, target="tpu:v6e", config=config)) != fits
 
 
 @pytest.mark.parametrize("within", [("h",), ()])

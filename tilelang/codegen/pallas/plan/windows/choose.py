@@ -32,9 +32,9 @@ from tilelang.schedule.refusal import Refused, Rule
 
 from . import types as cut
 from .changed import refuse_changed
-from .columns import merged_outputs, split_views
+from .columns import by_columns, columns_of
 from .far_rows import picked_dims
-from .hosts import as_array, entries_of, host_array, several
+from .hosts import as_array, host_array, several
 from .shared import tracked
 from .turned import turned_dim
 from .types import Columns, Entry, HostArray, Key, Number, Turned, Window, WindowDim
@@ -57,8 +57,7 @@ class Arrays:
     tracks    what picks the blocks of loops in a row
     moved     tensors that rows of many groups go from or to
     several   of arrays that are written, the dimensions of which one step uses several positions
-    split     views of arrays whose last dimension they split, and outputs that are seen merged;
-              with how many columns a row of them is
+    split     tensors whose rows are columns of an array, and of what shape that is
     noting    axes of which rows of the step table know, where moved tiles are cut from arrays
     """
 
@@ -75,11 +74,13 @@ class Arrays:
     moved: frozenset[str] = frozenset()
     several: Mapping[str, frozenset[int]] = field(default_factory=dict)
     noting: frozenset[str] = frozenset()
-    split: Mapping[str, int] = field(default_factory=dict)
+    split: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def entries(self, tensor: str, index: tuple[Index, ...]) -> tuple[Entry, ...]:
         """The index of a tensor as an index of the array that the kernel sees."""
-        return entries_of(self.hosts, self.split, tensor, index)
+        if tensor in self.split:
+            return columns_of(self.ir.tensor(tensor).shape, self.split[tensor], index)
+        return as_array(self.hosts[tensor], index)
 
     @property
     def written(self) -> Collection[str]:
@@ -120,30 +121,28 @@ def survey(
     for reference in seen:
         if reference.tensor not in scalars:
             indices.setdefault(reference.tensor, []).append(reference.index)
-    other = lifted | moved(ir) | written
-    split = split_views(ir, axes, target, {t: i for t, i in indices.items() if t not in other})
-    own = {t: i for t, i in indices.items() if t in written and t not in lifted | moved(ir)}
-    split |= merged_outputs(ir, axes, target, own)
+    other = lifted | moved(ir)
+    plain = {tensor: each for tensor, each in indices.items() if tensor not in other}
+    split = by_columns(ir, axes, target, plain, written)
     hosts = {
         tensor: host_array(
-            ir, axes, tensor, each, tensor in lifted, tensor in widened, tensor in split
+            ir, axes, tensor, each, tensor in lifted, tensor in widened, split.get(tensor)
         )
         for tensor, each in indices.items()
     }
     used = tuple(t.name for t in ir.tensors if t.name in scalars)
     picked = {r.tensor for r in seen if r.written and picks_rows(r.index)}
     read = frozenset(r.tensor for r in seen if not r.written)
-    several_of = {
-        t: several([entries_of(hosts, split, t, i) for i in indices[t]])
-        for t in hosts
-        if t in written
-    }
     cuts = not target.interpreted if placed.cuts is None else placed.cuts
     noting = frozenset(placed.columns if cuts else ())
     arrays = Arrays(
-        ir, target, axes, used, hosts, resident | picked, read, {}, {}, (), moved(ir), several_of,
+        ir, target, axes, used, hosts, resident | picked, read, {}, {}, (), moved(ir), {},
         noting, split,
     )  # fmt: skip
+    several_of = {
+        t: several([arrays.entries(t, i) for i in indices[t]]) for t in hosts if t in written
+    }
+    arrays = replace(arrays, several=several_of)
     windows, keys = _windows(arrays, seen, written)
     taken = {t.name for t in ir.tensors} | set(axes)
     windows, tracks = tracked(windows, placed.phases, taken)

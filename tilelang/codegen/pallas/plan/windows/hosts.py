@@ -21,7 +21,7 @@ def host_array(
     indices: list[tuple[Index, ...]],
     lifted: bool,
     widened: bool,
-    split: bool,
+    split: tuple[int, ...] | None,
 ) -> HostArray:
     """Rank 1 becomes one row; single positions among the last two dimensions move to the front.
 
@@ -29,7 +29,7 @@ def host_array(
     have one each: names say all of the form.
     """
     view = ir.tensor(name).view
-    if split and view is not None:
+    if split is not None and view is not None:
         name = view.source
     tensor = ir.tensor(name)
     shape, rank = tensor.shape, len(tensor.shape)
@@ -39,11 +39,9 @@ def host_array(
         return all(isinstance(i[dim], At) and not takes_all(axes, i[dim]) for i in indices)
 
     at, forms = [d for d in range(rank) if single(d)], list[str]()
-    if split and view is None:
-        forms.append("columns")
-        host = replace(host, shape=(*shape[:-2], shape[-2] * shape[-1]))
-    elif split:
-        pass
+    if split is not None:
+        forms += ["columns"] * (view is None)
+        host = replace(host, shape=split)
     elif lifted and rank >= 2:
         forms.append("rows")
         host = replace(host, shape=(*shape[:-1], 1, shape[-1]))
@@ -58,17 +56,6 @@ def host_array(
         forms.append("wide")
         host = replace(host, dtype=wide_of(host.dtype), wide=True)
     return replace(host, name=unique(ir, name, "_".join(forms))) if forms else host
-
-
-def entries_of(
-    hosts: Mapping[str, HostArray], split: Mapping[str, int], tensor: str, index: tuple[Index, ...]
-) -> tuple[Entry, ...]:
-    """The index of a tensor as an index of the array that the kernel sees."""
-    if tensor in split:
-        *before, at, _ = index
-        assert isinstance(at, At)
-        return (*before, Columns(at.expr, split[tensor]))
-    return as_array(hosts[tensor], index)
 
 
 def as_array(host: HostArray, index: tuple[Index, ...]) -> tuple[Index, ...]:
