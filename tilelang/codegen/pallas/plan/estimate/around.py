@@ -29,6 +29,9 @@ def around(plan: Plan) -> float:
     spans = any(t.view is not None and t.view.how == "spans" for t in plan.ir.tensors)
     filled = sum(_filled(plan, launch, chip) for launch in plan.launches)
     filled += sum(_cut_anew(plan, name, chip) for name in {a.source for a in plan.arrays})
+    filled += sum(
+        _cut_anew(plan, name, chip) for name in {*plan.ir.returns} if _is_made(plan, name)
+    )
     return filled + SPANS * (chip.read + chip.write) * spans
 
 
@@ -39,6 +42,13 @@ def _filled(plan: Plan, launch: Launch, chip: Chip) -> float:
     new = {w.array: w for w in held if plan.ir.tensor(sources[w.array]).fill is not None}
     sizes = (math.prod(w.shape) * itemsize(w.dtype) for w in new.values())
     return sum(size / chip.bandwidth + chip.write for size in sizes)
+
+
+def _is_made(plan: Plan, name: str) -> bool:
+    """Whether what is returned is a view of an output that no launch writes in its shape."""
+    root, shape = plan.ir.root(name), plan.ir.tensor(name).shape
+    arrays = [a for a in plan.arrays if a.source == root]
+    return root != name and bool(arrays) and all(a.shape != shape for a in arrays)
 
 
 def _cut_anew(plan: Plan, name: str, chip: Chip) -> float:

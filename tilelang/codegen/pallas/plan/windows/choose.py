@@ -32,7 +32,7 @@ from tilelang.schedule.refusal import Refused, Rule
 
 from . import types as cut
 from .changed import refuse_changed
-from .columns import split_views
+from .columns import by_columns, columns_of
 from .far_rows import picked_dims
 from .hosts import as_array, host_array, several
 from .shared import tracked
@@ -57,7 +57,7 @@ class Arrays:
     tracks    what picks the blocks of loops in a row
     moved     tensors that rows of many groups go from or to
     several   of arrays that are written, the dimensions of which one step uses several positions
-    split     views of arrays whose last dimension they split, and into columns of what number
+    split     tensors whose rows are columns of an array, and of what shape that is
     noting    axes of which rows of the step table know, where moved tiles are cut from arrays
     """
 
@@ -74,14 +74,12 @@ class Arrays:
     moved: frozenset[str] = frozenset()
     several: Mapping[str, frozenset[int]] = field(default_factory=dict)
     noting: frozenset[str] = frozenset()
-    split: Mapping[str, int] = field(default_factory=dict)
+    split: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def entries(self, tensor: str, index: tuple[Index, ...]) -> tuple[Entry, ...]:
         """The index of a tensor as an index of the array that the kernel sees."""
         if tensor in self.split:
-            *before, at, _ = index
-            assert isinstance(at, At)
-            return (*before, Columns(at.expr, self.split[tensor]))
+            return columns_of(self.ir.tensor(tensor).shape, self.split[tensor], index)
         return as_array(self.hosts[tensor], index)
 
     @property
@@ -123,24 +121,28 @@ def survey(
     for reference in seen:
         if reference.tensor not in scalars:
             indices.setdefault(reference.tensor, []).append(reference.index)
-    other = lifted | moved(ir) | written
-    split = split_views(ir, axes, target, {t: i for t, i in indices.items() if t not in other})
+    other = lifted | moved(ir)
+    plain = {tensor: each for tensor, each in indices.items() if tensor not in other}
+    split = by_columns(ir, axes, target, plain, written)
     hosts = {
         tensor: host_array(
-            ir, axes, tensor, each, tensor in lifted, tensor in widened, tensor in split
+            ir, axes, tensor, each, tensor in lifted, tensor in widened, split.get(tensor)
         )
         for tensor, each in indices.items()
     }
     used = tuple(t.name for t in ir.tensors if t.name in scalars)
     picked = {r.tensor for r in seen if r.written and picks_rows(r.index)}
     read = frozenset(r.tensor for r in seen if not r.written)
-    several_of = {t: several(hosts[t], indices[t]) for t in hosts if t in written}
     cuts = not target.interpreted if placed.cuts is None else placed.cuts
     noting = frozenset(placed.columns if cuts else ())
     arrays = Arrays(
-        ir, target, axes, used, hosts, resident | picked, read, {}, {}, (), moved(ir), several_of,
+        ir, target, axes, used, hosts, resident | picked, read, {}, {}, (), moved(ir), {},
         noting, split,
     )  # fmt: skip
+    several_of = {
+        t: several([arrays.entries(t, i) for i in indices[t]]) for t in hosts if t in written
+    }
+    arrays = replace(arrays, several=several_of)
     windows, keys = _windows(arrays, seen, written)
     taken = {t.name for t in ir.tensors} | set(axes)
     windows, tracks = tracked(windows, placed.phases, taken)
@@ -405,6 +407,8 @@ def selects(
                 continue
             case At(expr), cut.Whole():
                 out.append(Row(expr))
+            case Columns(Const(number), columns), cut.Whole():
+                out.append(Part(int(number) * columns, (int(number) + 1) * columns))
             case Columns(number, columns), cut.Whole():
                 out.append(Step("", columns, number))
             case Along(name, offset), cut.Whole() if entry == moved:

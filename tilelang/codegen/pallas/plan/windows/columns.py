@@ -3,55 +3,94 @@
     x.reshape(M, H, D)[t, h, :]   ->   columns h * D to (h + 1) * D of x[t]
 
 XLA would write the view as an array of its own, whose rows of H heads fill whole register tiles,
-before the kernel reads it.
+before the kernel reads it; and the other way round what is stored so and returned as rows of
+H * D, after the kernel.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.codegen.pallas.plan.clamps import bounds
 from tilelang.codegen.pallas.target import Target
-from tilelang.ir import At, Gather, Index, KernelIR, Span, integers
+from tilelang.ir import At, Gather, Index, KernelIR, Load, Span, integers
+from tilelang.ir.traversal import every_access
+
+from .types import Columns, Entry
 
 Axes = Mapping[str, AxisPlan]
+Shape = tuple[int, ...]
+Indices = Mapping[str, Sequence[tuple[Index, ...]]]
 
 
-def split_views(
-    ir: KernelIR,
-    axes: Axes,
-    target: Target,
-    read: Mapping[str, Sequence[tuple[Index, ...]]],
-) -> dict[str, int]:
-    """The views that are read so, each with how many columns of its array a row of it is."""
-    return {
-        tensor: ir.tensor(tensor).shape[-1]
-        for tensor, indices in read.items()
-        if _splits(ir, tensor) and all(_is_row(ir, axes, target, tensor, i) for i in indices)
-    }
+def by_columns(
+    ir: KernelIR, axes: Axes, target: Target, indices: Indices, written: Collection[str]
+) -> dict[str, Shape]:
+    """The tensors whose rows are columns of an array, each with the shape of that.
+
+    They are views that are read so, and outputs that are stored so, and seen as rows of the array
+    alone.
+    """
+    used = {a.tensor for a in every_access(ir.body, ir.axes) if isinstance(a, Load)}
+    found = dict[str, Shape]()
+    for tensor, each in indices.items():
+        array = _returned_as(ir, tensor, used) if tensor in written else _split_by(ir, tensor)
+        if array is not None:
+            shape, kept = ir.tensor(tensor).shape, len(array) - 1
+            if all(_is_row(axes, target, shape, kept, index) for index in each):
+                found[tensor] = array
+    return found
 
 
-def _splits(ir: KernelIR, tensor: str) -> bool:
-    """Whether a tensor is a view of an argument that splits its last dimension alone."""
-    view, shape, root = ir.tensor(tensor).view, ir.tensor(tensor).shape, ir.tensor(ir.root(tensor))
+def columns_of(shape: Shape, array: Shape, index: tuple[Index, ...]) -> tuple[Entry, ...]:
+    """The index of a row of a view of `shape` as an index of the array."""
+    first = len(array) - 1
+    number = integers.const(0)
+    for at, size in zip(index[first:-1], shape[first:-1], strict=True):
+        assert isinstance(at, At)
+        number = integers.add(integers.mul(number, size), at.expr)
+    return (*index[:first], Columns(number, shape[-1]))
+
+
+def _split_by(ir: KernelIR, tensor: str) -> Shape | None:
+    """The shape of the argument whose last dimension a view splits, and nothing else."""
+    view, root = ir.tensor(tensor).view, ir.tensor(ir.root(tensor))
     if view is None or view.how != "reshape" or root.role != "input" or root.mutated:
+        return None
+    shape = ir.tensor(view.source).shape
+    return shape if _merges(ir.tensor(tensor).shape, shape) else None
+
+
+def _returned_as(ir: KernelIR, tensor: str, used: Collection[str]) -> Shape | None:
+    """The shape of the views as which alone an output is returned; nothing else is done with it."""
+    output, views = ir.tensor(tensor), [t for t in ir.tensors if ir.root(t.name) == tensor]
+    if output.role != "output" or tensor in ir.returns or {t.name for t in views} & {*used}:
+        return None
+    plain = all(t.view is None or t.view.how == "reshape" for t in views)
+    shapes = {t.shape for t in views if t.name in ir.returns}
+    if not plain or len(shapes) != 1:
+        return None
+    (shape,) = shapes
+    return shape if _merges(output.shape, shape) else None
+
+
+def _merges(shape: Shape, array: Shape) -> bool:
+    """Whether the last dimension of an array is several of a view, the others being the same."""
+    kept = len(array) - 1
+    return 1 <= kept < len(shape) - 1 and array == (*shape[:kept], math.prod(shape[kept:]))
+
+
+def _is_row(axes: Axes, target: Target, shape: Shape, kept: int, index: tuple[Index, ...]) -> bool:
+    """Whether a reference is to one whole row of a view that keeps the first `kept` dimensions."""
+    *positions, row = index[kept:]
+    if row != Span(0, shape[-1]) or any(isinstance(entry, Gather) for entry in index):
         return False
-    return len(shape) > 2 and ir.tensor(view.source).shape == (*shape[:-2], shape[-2] * shape[-1])
-
-
-def _is_row(
-    ir: KernelIR, axes: Axes, target: Target, tensor: str, index: tuple[Index, ...]
-) -> bool:
-    """Whether a reference is to one whole row of the view, which columns of a block can be."""
-    (parts, size), (at, row) = ir.tensor(tensor).shape[-2:], index[-2:]
-    if not isinstance(at, At) or row != Span(0, size) or _any_gather(index):
+    if not all(isinstance(at, At) for at in positions):
         return False
-    low, high = bounds(at.expr, axes)
-    within = [axes[a].place == "within" for a in integers.axes(at.expr)]
-    fits = size % target.lanes == 0 or (bool(within) and all(within))
-    return fits and low >= 0 and high < parts
-
-
-def _any_gather(index: Collection[Index]) -> bool:
-    return any(isinstance(entry, Gather) for entry in index)
+    exprs = [at.expr for at in positions if isinstance(at, At)]
+    within = [axes[a].place == "within" for expr in exprs for a in integers.axes(expr)]
+    limits = zip((bounds(expr, axes) for expr in exprs), shape[kept:-1], strict=True)
+    fits = shape[-1] % target.lanes == 0 or (bool(within) and all(within))
+    return fits and all(low >= 0 and high < size for (low, high), size in limits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilelang.codegen.pallas.plan.axis import AxisPlan
@@ -11,7 +11,7 @@ from tilelang.ir.names import unique
 from tilelang.language.dtypes import wide_of
 
 from .turned import takes_all
-from .types import HostArray
+from .types import Columns, Entry, HostArray
 
 
 def host_array(
@@ -21,7 +21,7 @@ def host_array(
     indices: list[tuple[Index, ...]],
     lifted: bool,
     widened: bool,
-    split: bool,
+    split: tuple[int, ...] | None,
 ) -> HostArray:
     """Rank 1 becomes one row; single positions among the last two dimensions move to the front.
 
@@ -29,7 +29,7 @@ def host_array(
     have one each: names say all of the form.
     """
     view = ir.tensor(name).view
-    if split and view is not None:
+    if split is not None and view is not None:
         name = view.source
     tensor = ir.tensor(name)
     shape, rank = tensor.shape, len(tensor.shape)
@@ -39,8 +39,9 @@ def host_array(
         return all(isinstance(i[dim], At) and not takes_all(axes, i[dim]) for i in indices)
 
     at, forms = [d for d in range(rank) if single(d)], list[str]()
-    if split:
-        pass
+    if split is not None:
+        forms += ["columns"] * (view is None)
+        host = replace(host, shape=split)
     elif lifted and rank >= 2:
         forms.append("rows")
         host = replace(host, shape=(*shape[:-1], 1, shape[-1]))
@@ -66,15 +67,18 @@ def as_array(host: HostArray, index: tuple[Index, ...]) -> tuple[Index, ...]:
     return index
 
 
-def several(host: HostArray, indices: list[tuple[Index, ...]]) -> frozenset[int]:
+def several(indices: Sequence[Sequence[Entry]]) -> frozenset[int]:
     """The dimensions of the array of which one step uses several constant positions.
 
     y[0, t, :] and y[1, t, :] are then two rows of one block: two blocks of one output would each
-    be written over what the other holds.  The last two dimensions are packed anyway.
+    be written over what the other holds.  The last two dimensions are packed anyway, unless they
+    are the columns of several rows of a view.
     """
-    dims = tuple(zip(*(as_array(host, index) for index in indices), strict=True))[:-2]
+    dims = tuple(zip(*indices, strict=True))
 
-    def constants(entries: tuple[Index, ...]) -> bool:
+    def apart(dim: int, entries: tuple[Entry, ...]) -> bool:
+        if dim >= len(dims) - 2:
+            return all(isinstance(e, Columns) for e in entries)
         return all(isinstance(e, At) and isinstance(e.expr, Const) for e in entries)
 
-    return frozenset(d for d, at in enumerate(dims) if len({*at}) > 1 and constants(at))
+    return frozenset(d for d, at in enumerate(dims) if len({*at}) > 1 and apart(d, at))
