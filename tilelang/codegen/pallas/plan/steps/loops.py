@@ -96,10 +96,12 @@ def _visits(table: Table, column: Column, axes: Axes) -> Range:
     if column.visit == "cover":
         live = all_of([live, *_runs(table, column, axes, made)])
         stop = made.line("stop", where(live, stop, seen(column.axis)))
-        again = all_of([live, Apply("lt", (first, seen(column.axis)), BOOL)])
-        return _named(
-            made, column, made.line("start", where(again, behind, seen(column.axis))), stop
-        )
+        if column.back:
+            start = where(live, minimum(first, seen(column.axis)), seen(column.axis))
+        else:
+            again = all_of([live, Apply("lt", (first, seen(column.axis)), BOOL)])
+            start = where(again, behind, seen(column.axis))
+        return _named(made, column, made.line("start", start), stop)
     if not column.certain:
         live = all_of([live, *_runs(table, column, axes, made)])
     if column.stand_in is not None:
