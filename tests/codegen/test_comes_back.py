@@ -17,9 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.aot.written import compiled, needs_libtpu
 from tests.interpreter import races_found
-from tilelang.errors import PlanError
 
 BF16 = ml_dtypes.bfloat16
 STRICT = pltpu.InterpretParams(

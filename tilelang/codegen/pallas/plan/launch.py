@@ -43,9 +43,9 @@ from .physical import (
 from .placement import Placed
 from .rewriting import rewrite
 from .steps import revisits
+from .steps import table as tables
 from .steps.comes_back import noted as seen_of
 from .steps.comes_back import returns
-from .steps import table as tables
 from .steps.conditions import AtDim, Condition, Ends, Enters, InPhase, Runs
 from .steps.loops import with_loops
 from .steps.moves import Order, first_visit, owns

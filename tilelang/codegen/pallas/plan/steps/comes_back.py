@@ -19,7 +19,7 @@ from tilelang.codegen.pallas.plan.types import SHORT, Back, ByTile, Window, exte
 from tilelang.ir import Expr, GridIndex
 from tilelang.ir.integers import add, const, maximum
 
-from .loops import before, row_before, where
+from .loops import before, where
 from .moves import Order, follows, owns
 from .names import COUNT, STEP
 
@@ -70,7 +70,9 @@ def returns(window: Window, order: Order) -> tuple[Back, ...]:
     unit = SHORT if place == len(window.dims) - 2 else 1
     last, rest = size // block, -(-(size % block) // unit) * unit
     inside, behind = compare("lt", shown, last), compare("ge", shown, last)
-    return Back(window.ref, (again, inside), place, block), Back(window.ref, (again, behind), place, rest)
+    return Back(window.ref, (again, inside), place, block), Back(
+        window.ref, (again, behind), place, rest
+    )
 
 
 def _axes(dim: object) -> tuple[str, ...]:

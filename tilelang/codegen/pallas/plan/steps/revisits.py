@@ -35,7 +35,7 @@ MOST_ORDERED = 6  # loops whose every order is tried
 
 
 def check_consecutive(
-    ir: KernelIR, tensor: str, window: Window, order: Order, selective: bool, steps: str
+    ir: KernelIR, tensor: str, window: Window, order: Order, selective: bool, how: str
 ) -> str | None:
     """None if steps that share a block are consecutive; the column that it comes back with.
 
@@ -44,7 +44,7 @@ def check_consecutive(
     """
     if not selective or consecutive(window, order):
         return None
-    alone = steps == "table" and window.init != "existing" and not window.exact
+    alone = how == "table" and window.init != "existing" and not window.exact
     if alone and (axis := comes_back(window, order)) is not None:
         return axis
     inside = next(a for a in reversed(order.all) if a in window.axes)
