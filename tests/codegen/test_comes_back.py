@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from contextlib import contextmanager
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +18,11 @@ from jax.experimental.pallas import tpu as pltpu
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.aot.written import compiled, needs_libtpu
 from tests.interpreter import races_found
+from tilelang.codegen.pallas.plan import launch
+from tilelang.codegen.pallas.plan.steps import comes_back
+from tilelang.ir import integers
 
 BF16 = ml_dtypes.bfloat16
 STRICT = pltpu.InterpretParams(
@@ -160,3 +165,84 @@ def test_several_results(strict):
         y, z = call(x, starts, lengths)
     np.testing.assert_array_equal(np.asarray(y), first)
     np.testing.assert_array_equal(np.asarray(z)[stored], second[stored])
+
+
+# ---------------------------------------------------------------- which kernels, and planted bugs
+
+X, NUMBERS = tile.spec((65536, 512), "bfloat16"), tile.spec((256,), "int32")
+CALL = X, NUMBERS, NUMBERS, NUMBERS
+
+
+def test_it_is_the_default_of_ranges_that_may_overlap():
+    text = selected.source(*CALL, 65536, target="tpu:v6e")
+    assert text.count("pltpu.emit_pipeline") == 1 and "y_in" not in text
+    assert "pltpu.sync_copy(y.at[pl.ds(" in text
+    told = selected.explain(*CALL, 65536, target="tpu:v6e")
+    assert "first visit: fill, read back where t goes back" in told
+
+
+def test_ranges_of_one_sorted_tensor_never_go_back():
+    @tile.kernel
+    def sorted_ones(x, offsets):
+        y = hl.zeros_like(x)
+        for g in hl.grid(offsets.shape[0] - 1):
+            for t in hl.tile(offsets[g], offsets[g + 1]):
+                y[t, :] = x[t, :] * 2
+        return y
+
+    assert "sync_copy" not in sorted_ones.source(X, NUMBERS, target="tpu:v6e")
+
+
+def test_ranges_that_are_too_long_fill_no_more_than_the_table():
+    """Nobody checked them: a range has as many tiles as it may, and those behind it are right."""
+    starts, lengths = np.array([40, 0, 112, 2], np.int32), np.array([70, 300, 9, 3], np.int32)
+    x, begins = drawn(480, 20), np.array([0, 0, 112, 2], np.int32)
+    with running(selected, True, t=16) as call:
+        found = np.asarray(call(x, begins, starts, lengths, 400))
+    np.testing.assert_array_equal(found[112:121], x[112:121])
+    np.testing.assert_array_equal(found[2:5], x[2:5])
+
+
+def without(window, order):
+    return ()
+
+
+def one_less(axis):
+    name, below = comes_back.noted(axis)
+    return name, integers.sub(below, integers.const(1))
+
+
+def only_whole_blocks(window, order):
+    return comes_back.returns(window, order)[:1]
+
+
+def of_the_block_before(window, order):
+    return tuple(replace(b, rows=8) for b in comes_back.returns(window, order))
+
+
+BUGS = (
+    ("a block that was left is filled anew", "returns", without),
+    ("the last tile is taken for a new one", "seen_of", one_less),
+    ("what is left of the last block is lost", "returns", only_whole_blocks),
+    ("half of a block comes back", "returns", of_the_block_before),
+)
+
+
+@pytest.mark.parametrize(("what", "name", "wrong"), BUGS, ids=[b[0] for b in BUGS])
+def test_a_planted_bug_is_caught(what, name, wrong, monkeypatch):
+    monkeypatch.setattr(launch, name, wrong)
+    with pytest.raises(AssertionError):
+        test_the_last_range_has_the_last_word(66, False)
+
+
+@needs_libtpu
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", ["v4", "v5e", "v5p", "v6e", "7x"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float32"])
+def test_every_generation_compiles_it(chip, dtype):
+    """The last block has 42 of 64 rows, which are no whole register tiles."""
+    numbers, config = tile.spec((64,), "int32"), tile.Config({"t": 64})
+    arguments = tile.spec((4096, 130), dtype), numbers, numbers, numbers, 4010
+    asked = {"target": f"tpu:{chip}", "config": config}
+    assert "sync_copy" in selected.source(*arguments, **asked)
+    assert compiled(selected, *arguments, **asked)

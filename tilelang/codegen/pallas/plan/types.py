@@ -187,7 +187,7 @@ class Column:
             "cover": also the tiles that no range touches, so that their outputs are initialised;
             "sweep": every tile of the dimension, for every iteration of the columns before
     cursor  tiles are visited in rising order over the whole table (ranges are disjoint)
-    back    of those that cover, whether ranges may overlap, so that tiles below the cursor come again
+    back    of those that cover, whether tiles below the cursor come again: ranges may overlap
     certain the range is never empty in any step that the table asks for
     most    static bound on the steps of one iteration of the columns before it
     phase   its number among loops in a row: their steps follow each other, they do not nest
