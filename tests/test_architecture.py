@@ -175,7 +175,8 @@ BUDGET = {
     # groups in a step, without loops where each fits a tile; late_carries.py; stale views; forms of
     # arrays that have a name each; what two loops leave; changed.py: numbers that pick places;
     # lanes that meet (rotations.py); heads of many steps; parts of tables, for two cores
-    "codegen.pallas": 22_010,  # wide_*.py, registers.py; flows, held; moved tiles cut once, columns
+    # ranges that may overlap, whose blocks come back
+    "codegen.pallas": 22_150,  # wide_*.py, registers.py; flows, held; moved tiles cut once, columns
     # descriptors; specialized warps; space of configs; kinds of memory; interiors; cleared rows;
     # tiles of groups, loops without products that copy ahead; registers of what is alive, and of a
     # program; operands that are taken whole; products in batches; tables that are gathered from,

@@ -75,7 +75,7 @@ def test_no_cursor_follows_ranges_that_go_back(index):
     function, arguments, _ = CASES[index]
     (launch,) = tile.kernel(function).lower(*arguments, config=tile.Config({"t": 8})).plan.launches
     columns = launch.table.columns if launch.table is not None else ()
-    assert not any(c.cursor or c.visit == "cover" for c in columns)
+    assert all(c.back for c in columns if c.cursor or c.visit == "cover")
 
 
 def looks_back(x, ids):

@@ -150,7 +150,7 @@ def unsorted() -> KernelIR:
 
 def test_blocks_that_would_be_visited_again_are_refused() -> None:
     with pytest.raises(PlanError) as caught:
-        planned(unsorted(), replace(CONFIG, loop_type="outer_pipeline"))
+        planned(unsorted(), replace(CONFIG, loop_type="worklist"))
     assert str(caught.value).startswith(
         "blocks of y would be visited again after other blocks: iterations of g share them, and "
         "their ranges may overlap\n"

@@ -25,6 +25,8 @@ def test_of(printer: Printer, condition: plan.Condition) -> Node:
         case plan.Clear(clear=clear):
             tests = [printer.node(test) for test in condition.tests]
             return all_of(tests) if clear else any_of(tests)
+        case plan.Back(_, tests):
+            return all_of([printer.node(test) for test in tests])
         case plan.Turns(numbers, axis):
             before = _before(printer, axis)
             new = _at_step(printer, ZERO) if axis is None else _at_dim(printer, axis, "first")

@@ -233,6 +233,9 @@ def _print_content(printer: Printer, block: Block, section: plan.Section) -> Non
             copy, axis = printer.block(window.ref, turned=True), window.turned.axis
             block.raw(f"# {copy}[i] is {name}_ref[:, i]: the block with {axis} in front")
         print_body(printer, block, section.body)
+    elif back := next((c for c in section.conditions if isinstance(c, plan.Back)), None):
+        block.raw(f"# ranges that overlap: this block of {name} was stored before, and comes back")
+        block.put("", specs.copied_back(printer, window, back))
     elif window.init == "existing":
         block.raw(f"# first step at this block of {name}: start from what the array holds")
         block.raw(f"{window.ref}[...] = {window.existing}[...]")

@@ -123,16 +123,33 @@ def _entry(mapped: Printer, dim: plan.WindowDim, number: plan.Number, noted: lis
 def print_held(printer: Printer, lines: list[str]) -> None:
     """Of arrays that are held, the blocks that a step sees."""
     for window in (w for w in printer.launch.windows if w.held):
-        places: list[str] = []
-        for size, whole, number in zip(window.block, window.padded, window.numbers, strict=True):
-            at = flat(printer.number(number))
-            part = at if size is None else f"pl.ds({size} * {at}, {size})"
-            places.append(":" if size == whole else part)
-        while places[-1] == ":":
-            places.pop()
         lines.append(f"    # all of {window.argument} is in memory: the step has a block of it")
-        part = f"{window.ref}.at[{', '.join(places)}]"
-        lines += statement(window.ref, Atom(part), 4)
+        lines += statement(window.ref, part_of(printer, window, window.ref, window.block), 4)
+
+
+def part_of(
+    printer: Printer, window: plan.Window, whole: str, sizes: tuple[int | None, ...]
+) -> Node:
+    """The part of all of an array that is the step's block of it, or its first positions."""
+    places: list[str] = []
+    each = zip(window.block, sizes, window.padded, window.numbers, strict=True)
+    for block, size, length, number in each:
+        at = flat(printer.number(number))
+        part = at if block is None else f"pl.ds({block} * {at}, {size})"
+        places.append(":" if block == length else part)
+    while places[-1] == ":":
+        places.pop()
+    return Atom(f"{whole}.at[{', '.join(places)}]")
+
+
+def copied_back(printer: Printer, window: plan.Window, back: plan.Back) -> Node:
+    """`pltpu.sync_copy` of a block, or of the rows that its array has of the last one."""
+    sizes, held = list(window.block), window.ref
+    if back.rows != sizes[back.place]:
+        sizes[back.place] = back.rows
+        held = f"{held}.at[{', '.join(f':{s}' for s in sizes if s is not None)}]"
+    there = part_of(printer, window, window.argument, tuple(sizes))
+    return Call("pltpu.sync_copy", (there, Atom(held)))
 
 
 def _bare(text: str) -> str:

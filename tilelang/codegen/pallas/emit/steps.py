@@ -81,6 +81,7 @@ def _print_add(printer: Printer, block: Block, table: plan.Table, position: int)
         for each in table.columns:
             inner.raw(f"{names.columns[each.axis]}[{names.step}] = {names.axes[each.axis]}")
         scope = printer.scope()
+        scope.locals[COUNT.name] = names.step
         for name, value in table.noted:
             column = names.columns[name]
             scope.locals[name] = column.removesuffix("_of")

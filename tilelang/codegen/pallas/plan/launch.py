@@ -44,6 +44,8 @@ from .placement import Placed
 from .rewriting import rewrite
 from .steps import revisits
 from .steps import table as tables
+from .steps.comes_back import noted as seen_of
+from .steps.comes_back import returns
 from .steps.conditions import AtDim, Condition, Ends, Enters, InPhase, Runs
 from .steps.loops import with_loops
 from .steps.moves import Order, first_visit, owns
@@ -89,10 +91,11 @@ def plan_launch(
     columns = tables.columns(order, helpers, effects, steps)
     order = replace(order, swept=frozenset(c.axis for c in columns if c.visit == "sweep"))
     how = "worklist" if placed.form == "grid" else steps
-    _check_outputs(arrays, outputs, groups, order, columns, how)
+    outputs = _checked_outputs(arrays, outputs, groups, order, columns, how)
     table = tables.table(columns, axes, steps, arrays.tracks)
     if table is not None:
-        noted = (each for w in arrays.windows.values() for each in w.noted)
+        noted = [each for w in arrays.windows.values() for each in w.noted]
+        noted += dict.fromkeys(seen_of(w.again) for w in outputs.values() if w.again)
         table = replace(with_loops(table, axes), noted=tuple(noted))
         needed = sum(scalar_bytes(kernel.tensor(s).shape) for s in arrays.scalars)
         tables.check_fits(kernel, table, target, needed)
@@ -124,11 +127,13 @@ def plan_launch(
     return replace(made, memory=memory), tuple(arrays.hosts.values())
 
 
-def _check_outputs(
+def _checked_outputs(
     arrays: Arrays, outputs: Mapping[str, Window], groups: Groups, order: Order,
     columns: tuple[Column, ...], how: str,
-) -> None:  # fmt: skip
-    """Refused where steps would lose what others store."""
+) -> dict[str, Window]:  # fmt: skip
+    """The windows of outputs, those with what comes back; Refused where steps would lose what
+    others store."""
+    found = dict(outputs)
     for (tensor, _), window in arrays.windows.items():
         if not window.output or window.far:
             continue
@@ -139,8 +144,11 @@ def _check_outputs(
         if window.exact:
             revisits.check_exact(arrays.ir, tensor, window, columns, partly)
         revisits.check_first_visit(arrays.ir, tensor, outputs[window.ref], order)
-        revisits.check_consecutive(arrays.ir, tensor, window, order, partly or window.exact)
+        own, partly = outputs[window.ref], partly or window.exact
+        again = revisits.check_consecutive(arrays.ir, tensor, own, order, partly, how)
+        found[window.ref] = replace(own, again=again)
         revisits.check_stand_ins(tensor, window, order, columns, how)
+    return found
 
 
 def _held(body: Lowered, axes: Mapping[str, AxisPlan], target: Target) -> Lowered:
@@ -235,6 +243,10 @@ def _sections(
         if window.init != "none" and window.stepped:
             conditions = first_visit(window, order)
             assert conditions is not None, "check_first_visit comes before"
+            sections.append(Section(conditions, (), title=window.ref, always=True))
+    for window in (w for w in windows if w.again):
+        for back in returns(window, order):
+            conditions = (*(first_visit(window, order) or ()), back)
             sections.append(Section(conditions, (), title=window.ref, always=True))
     for key, body in groups.parts:
         runs = (

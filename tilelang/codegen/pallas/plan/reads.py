@@ -33,6 +33,7 @@ from .physical import (
 )
 from .steps.conditions import (
     AtDim,
+    Back,
     Clear,
     Condition,
     Ends,
@@ -109,8 +110,11 @@ def _condition(launch: Launch, condition: Condition) -> Iterator[str]:
             yield from _expr(launch, number.expr)
         case Runs(axis):
             yield from _expr(launch, launch.axis(axis).tile.runs)
-        case Clear(limits):
-            yield from (a for limit in limits for a in _expr(launch, limit))
+        case Clear(tests):
+            yield from (a for test in tests for a in _expr(launch, test))
+        case Back(ref, tests):
+            yield from (a for test in tests for a in _expr(launch, test))
+            yield from _window(launch, ref)
         case Turns(numbers):
             yield from (a for n in numbers for a in _expr(launch, n.expr))
         case Ends(outer, inner):

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Literal
 
 from tilelang.codegen.pallas.plan.steps.conditions import AtDim as AtDim
+from tilelang.codegen.pallas.plan.steps.conditions import Back as Back
 from tilelang.codegen.pallas.plan.steps.conditions import Clear as Clear
 from tilelang.codegen.pallas.plan.steps.conditions import Condition as Condition
 from tilelang.codegen.pallas.plan.steps.conditions import Ends as Ends
@@ -36,6 +37,7 @@ from tilelang.codegen.pallas.plan.windows.types import Turned as Turned
 from tilelang.codegen.pallas.plan.windows.types import Whole as Whole
 from tilelang.codegen.pallas.plan.windows.types import Window as Window
 from tilelang.codegen.pallas.plan.windows.types import WindowDim as WindowDim
+from tilelang.codegen.pallas.plan.windows.types import extent_of as extent_of
 from tilelang.codegen.pallas.target import Target
 from tilelang.errors import Loc
 from tilelang.ir import Expr, KernelIR
@@ -185,6 +187,7 @@ class Column:
             "cover": also the tiles that no range touches, so that their outputs are initialised;
             "sweep": every tile of the dimension, for every iteration of the columns before
     cursor  tiles are visited in rising order over the whole table (ranges are disjoint)
+    back    of those that cover, whether tiles below the cursor come again: ranges may overlap
     certain the range is never empty in any step that the table asks for
     most    static bound on the steps of one iteration of the columns before it
     phase   its number among loops in a row: their steps follow each other, they do not nest
@@ -206,6 +209,7 @@ class Column:
     certain: bool
     most: int
     phase: int | None = None
+    back: bool = False
     stand_in: Expr | None = None
     visits: Range | None = None
     capped: Expr | None = None
@@ -470,6 +474,7 @@ def _launch_text(launch: Launch) -> str:
     for window in launch.windows:
         arrow = "writes" if window.output else "reads "
         init = f", first visit: {window.init}" if window.output else ""
+        init += f", read back where {window.again} goes back" if window.again else ""
         init += ", all of it held" if window.held else ""
         shape = ", ".join("-" if b is None else str(b) for b in window.block)
         lines.append(f"  {arrow} {window.array} {list(window.shape)} in blocks ({shape}){init}")

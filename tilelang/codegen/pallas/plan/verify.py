@@ -189,7 +189,7 @@ def _table(here: Reader) -> None:
         _exprs(replace(own, axes=here.axes), column.capped, *column.stays)
         waits = column.listed.stays if column.listed is not None else ()
         _exprs(replace(listed.of("a track", own.loc), axes=here.axes), *waits)
-    noting = here.of("what rows note", here.launch.loc)
+    noting = here.plus(names=[COUNT.name]).of("what rows note", here.launch.loc)
     for name, expr in table.noted:
         _exprs(noting, expr)
         noting = noting.plus(names=[name])
@@ -316,7 +316,7 @@ def _section(here: Reader, section: Section) -> None:
             here = here.plus([c.axis for c in columns if c.phase == condition.phase])
     every = here.plus([c.axis for c in columns])  # a condition compares columns of rows
     for condition in section.conditions:
-        own = isinstance(condition, conditions.Runs | conditions.Clear)
+        own = isinstance(condition, conditions.Runs | conditions.Clear | conditions.Back)
         inside = here if own else every
         for axis in _compared(condition):
             _axis(inside.of("a condition", here.launch.axis(axis).loc), axis)
@@ -335,7 +335,7 @@ def _compared(condition: conditions.Condition) -> tuple[str, ...]:
             return (*outer, *inner)
         case conditions.Enters(outer):
             return outer
-        case conditions.InPhase() | conditions.Clear():
+        case conditions.InPhase() | conditions.Clear() | conditions.Back():
             return ()
         case _:
             assert_never(condition)
@@ -350,8 +350,8 @@ def _conditional(launch: Launch, condition: conditions.Condition) -> tuple[ir.Ex
             return (number.expr,)
         case conditions.Runs(axis):
             return (launch.axis(axis).tile.runs,)
-        case conditions.Clear(limits):
-            return limits
+        case conditions.Clear(tests) | conditions.Back(_, tests):
+            return tests
         case _:
             return ()
 

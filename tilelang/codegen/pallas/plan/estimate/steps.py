@@ -20,6 +20,7 @@ import numpy as np
 from tilelang.codegen.pallas.plan.axis import AxisPlan, Range
 from tilelang.codegen.pallas.plan.steps.conditions import (
     AtDim,
+    Back,
     Clear,
     Condition,
     Ends,
@@ -110,6 +111,8 @@ class Steps:
                 return np.ones(self.count, bool)
             case Clear(limits, clear):
                 return self._clear(limits) == clear
+            case Back():  # typical ranges lie one behind the other
+                return np.zeros(self.count, bool)
             case Ends() | InPhase() | Enters():
                 assert self.rows is not None
                 return _of_rows(self.rows, condition)[self.row]

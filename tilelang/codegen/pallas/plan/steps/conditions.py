@@ -94,4 +94,17 @@ class Clear:
         return tuple(replace(limit, op=OTHERWISE[limit.op]) for limit in self.limits)
 
 
-Condition = AtDim | Turns | Ends | InPhase | Enters | RowStarts | Runs | Clear
+@dataclass(frozen=True)
+class Back:
+    """All of the tests hold, of the block of a window that was shown before, and left.
+
+    `rows` of it come back, in its dimension number `place`.
+    """
+
+    ref: str
+    tests: tuple[Apply, ...]
+    place: int
+    rows: int
+
+
+Condition = AtDim | Turns | Ends | InPhase | Enters | RowStarts | Runs | Clear | Back

@@ -95,11 +95,12 @@ def _visits(table: Table, column: Column, axes: Axes) -> Range:
         return _named(made, column, first, stop)
     if column.visit == "cover":
         live = all_of([live, *_runs(table, column, axes, made)])
+        if column.back and column.most < axis.limit:  # what is not below `seen` has one row at most
+            stop = minimum(stop, add(first, const(column.most)))
         stop = made.line("stop", where(live, stop, seen(column.axis)))
         again = all_of([live, Apply("lt", (first, seen(column.axis)), BOOL)])
-        return _named(
-            made, column, made.line("start", where(again, behind, seen(column.axis))), stop
-        )
+        start = where(again, first if column.back else behind, seen(column.axis))
+        return _named(made, column, made.line("start", start), stop)
     if not column.certain:
         live = all_of([live, *_runs(table, column, axes, made)])
     if column.stand_in is not None:

@@ -27,6 +27,7 @@ from tilelang.ir import Expr, GridIndex, KernelIR, every_store, integers
 from tilelang.language.dtypes import itemsize
 from tilelang.schedule.refusal import Refused, Rule
 
+from .comes_back import comes_back
 from .moves import Order, consecutive, first_visit, follows, owns, steady
 from .table import replaces_empty
 
@@ -34,14 +35,18 @@ MOST_ORDERED = 6  # loops whose every order is tried
 
 
 def check_consecutive(
-    ir: KernelIR, tensor: str, window: Window, order: Order, selective: bool
-) -> None:
-    """Refused if steps that share a block are not consecutive.
+    ir: KernelIR, tensor: str, window: Window, order: Order, selective: bool, how: str
+) -> str | None:
+    """None if steps that share a block are consecutive; the column that it comes back with.
 
-    `selective`: a visit may leave rows of the block as an earlier visit wrote them.
+    `selective`: a visit may leave rows of the block as an earlier visit wrote them.  Only a
+    pipeline over a table reads blocks again, of arrays that nothing else copies from meanwhile.
     """
     if not selective or consecutive(window, order):
-        return
+        return None
+    alone = how == "table" and window.init != "existing" and not window.exact
+    if alone and (axis := comes_back(window, order)) is not None:
+        return axis
     inside = next(a for a in reversed(order.all) if a in window.axes)
     steps = order.seen(window, rising=True)
     for axis in (order.axes[a] for a in order.around(inside) if a not in window.axes):
@@ -158,7 +163,7 @@ def visits_all(
                 continue
             case ByTile(axis) if axes[axis].place == "table" and axes[axis].ragged:
                 grid_only = all(axes[a].block is None for a in others - {axis})
-                if others == {axis} and order.rises(axis):
+                if others == {axis} and (order.rises(axis) or comes_back(window, order)):
                     helpers[axis] = "cover"
                 elif grid_only and owns_around(window, order, axis):
                     helpers[axis] = "sweep"

@@ -36,10 +36,12 @@ def columns(
             visit = helpers[name]
         elif not certain and last and (effects[name] or not real):
             visit = "at_least_one"
-        cursor = order.rises(name) and visit in ("live", "cover") and steps == "table"
+        rises = order.rises(name)
+        cursor = visit == "cover" or (rises and visit == "live" and steps == "table")
+        back = visit == "cover" and not rises
         found = ranges.swept(axis) if visit == "sweep" else axis.range
         stand_in = ranges.stand_in(axis) if visit == "at_least_one" else None
-        out.append(Column(name, visit, found, cursor, certain, most(axis), phase, stand_in))
+        out.append(Column(name, visit, found, cursor, certain, most(axis), phase, back, stand_in))
     return tuple(out)
 
 
@@ -107,6 +109,8 @@ def _rows(
     axis = axes[column.axis]
     if column.visit == "sweep":
         return total * axis.limit, False
+    if column.back:  # every tile that no range touches has a row of its own
+        return total * column.most + axis.limit, column.most < axis.limit
     if column.cursor and outer is not None:
         return total + axis.limit - 1, False
     if axis.block is not None and outer is not None and outer.axis in axis.rises:

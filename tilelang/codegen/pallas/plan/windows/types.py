@@ -154,6 +154,7 @@ class Window:
     early      the next other block is fetched as soon as there is room, not just before its step
     flows      it is the whole array, whose rows come, or go, in the pieces of the launch's flow
     held       all of the array is in vector memory in every step, which sees its block of that
+    again      of an output, the column whose tiles may show a block that was left before
     """
 
     ref: str
@@ -177,6 +178,7 @@ class Window:
     early: bool = False
     flows: bool = False
     held: bool = False
+    again: str | None = None
 
     @property
     def axes(self) -> frozenset[str]:
