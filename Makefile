@@ -58,7 +58,7 @@ demo: $(STAMP)  ## run on real text; FILES="..." for your own
 test: $(STAMP)  ## what needs no device; EVERY=1: the slow tests too; ends with the tests' count
 	@$(MAKE) --no-print-directory --jobs lint types layouts
 	@$(MAKE) --no-print-directory triton
-	$(BIN)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -153,7 +153,7 @@ bench: $(STAMP)  ## what a call costs
 
 test-next: $(STAMP_NEXT)  ## the Pallas tests on Python 3.12 with the newest JAX, without torch
 	@$(BIN_NEXT)/python -c "import sys, jax, jaxlib; print('Python', sys.version.split()[0], 'jax', jax.__version__, 'jaxlib', jaxlib.__version__)"
-	$(BIN_NEXT)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN_NEXT)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 clean:  ## remove both environments and every cache
 	rm -rf $(VENV) $(VENV_NEXT) $(VENV_TRITON) build *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
