@@ -35,7 +35,8 @@ BIN_NEXT  := $(VENV_NEXT)/bin
 STAMP_NEXT := $(VENV_NEXT)/.installed
 BIN_TRITON := $(VENV_TRITON)/bin
 STAMP_TRITON := $(VENV_TRITON)/.installed
-PIP       := -m pip install --quiet --disable-pip-version-check
+# What is never imported is not compiled; the rest is when it first is, and kept.
+PIP       := -m pip install --quiet --disable-pip-version-check --no-compile
 REQUIREMENTS := pyproject.toml constraints/dev.txt
 
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu

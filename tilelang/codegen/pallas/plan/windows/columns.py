@@ -8,12 +8,13 @@ before the kernel reads it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from tilelang.analysis.uses import picks_rows
 from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.codegen.pallas.plan.clamps import bounds
 from tilelang.codegen.pallas.target import Target
-from tilelang.ir import At, Gather, Index, KernelIR, Span, integers
+from tilelang.ir import At, Index, KernelIR, Span, integers
 
 Axes = Mapping[str, AxisPlan]
 
@@ -45,13 +46,9 @@ def _is_row(
 ) -> bool:
     """Whether a reference is to one whole row of the view, which columns of a block can be."""
     (parts, size), (at, row) = ir.tensor(tensor).shape[-2:], index[-2:]
-    if not isinstance(at, At) or row != Span(0, size) or _any_gather(index):
+    if not isinstance(at, At) or row != Span(0, size) or picks_rows(index):
         return False
     low, high = bounds(at.expr, axes)
     within = [axes[a].place == "within" for a in integers.axes(at.expr)]
     fits = size % target.lanes == 0 or (bool(within) and all(within))
     return fits and low >= 0 and high < parts
-
-
-def _any_gather(index: Collection[Index]) -> bool:
-    return any(isinstance(entry, Gather) for entry in index)
