@@ -35,7 +35,8 @@ BIN_NEXT  := $(VENV_NEXT)/bin
 STAMP_NEXT := $(VENV_NEXT)/.installed
 BIN_TRITON := $(VENV_TRITON)/bin
 STAMP_TRITON := $(VENV_TRITON)/.installed
-PIP       := -m pip install --quiet --disable-pip-version-check
+# What is never imported is not compiled; the rest is when it first is, and kept.
+PIP       := -m pip install --quiet --disable-pip-version-check --no-compile
 REQUIREMENTS := pyproject.toml constraints/dev.txt
 
 # Without this JAX looks for a TPU wherever libtpu is installed.  On a TPU: make ... JAX_PLATFORMS=tpu
@@ -58,7 +59,7 @@ demo: $(STAMP)  ## run on real text; FILES="..." for your own
 test: $(STAMP)  ## what needs no device; EVERY=1: the slow tests too; ends with the tests' count
 	@$(MAKE) --no-print-directory --jobs lint types layouts
 	@$(MAKE) --no-print-directory triton
-	$(BIN)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -153,7 +154,7 @@ bench: $(STAMP)  ## what a call costs
 
 test-next: $(STAMP_NEXT)  ## the Pallas tests on Python 3.12 with the newest JAX, without torch
 	@$(BIN_NEXT)/python -c "import sys, jax, jaxlib; print('Python', sys.version.split()[0], 'jax', jax.__version__, 'jaxlib', jaxlib.__version__)"
-	$(BIN_NEXT)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN_NEXT)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 clean:  ## remove both environments and every cache
 	rm -rf $(VENV) $(VENV_NEXT) $(VENV_TRITON) build *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import settings
 
 from tests import xla
-from tests.planted.bug import Bug
 
 # Before anything imports JAX: where libtpu is installed, JAX would look for a TPU.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -33,26 +32,6 @@ if importlib.util.find_spec("torch") is None:
             report.outcome, report.result = "skipped", []
             report.longrepr = (str(collector.path), 0, "Skipped: needs torch, here or in an import")
         return report
-
-
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What may share compiled programs goes to one worker: an example, or else a file."""
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group(_group(item)))
-
-
-def _group(item: pytest.Item) -> str:
-    """The example that a test is about, or else its file; planted bugs go by what is printed."""
-    given = getattr(getattr(item, "callspec", None), "params", {})
-    if isinstance(given.get("planted"), Bug):
-        return f"{given['planted'].subject} {given['planted'].form}"
-    if isinstance(given.get("name"), str) and isinstance(given.get("form"), str):
-        return f"{given['name']} {given['form']}"
-    if "subject" in given and "aot" not in item.path.parts:  # one compiler serves all of a file
-        return str(given["subject"])
-    return item.path.as_posix()
 
 
 def pytest_collection_finish() -> None:

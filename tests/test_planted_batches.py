@@ -7,9 +7,10 @@ import pytest
 pytest.importorskip("torch", reason="some of the bugs are about torch")
 
 from tests.planted.batches import MUTATIONS
+from tests.tiers import share
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+@pytest.mark.parametrize("mutation", share(MUTATIONS, 2))
 def test_a_planted_bug_is_caught(monkeypatch, mutation):
     mutation.seen_by()
     monkeypatch.setattr(mutation.owner, mutation.name, mutation.wrong)

@@ -7,11 +7,12 @@ import pytest
 pytest.importorskip("torch", reason="some of the bugs are about torch")
 
 from tests.planted.passes import MUTATIONS
+from tests.tiers import share
 from tilelang.errors import TileError
 from tilelang.ir.verify import BrokenIR
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+@pytest.mark.parametrize("mutation", share(MUTATIONS, 2))
 def test_a_planted_bug_is_caught(monkeypatch, mutation):
     mutation.seen_by()
     monkeypatch.setattr(mutation.owner, mutation.name, mutation.wrong)

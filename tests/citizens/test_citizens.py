@@ -23,7 +23,7 @@ def _turn(number: int) -> list[str]:
     return [names[(number * FEW + n) % len(names)] for n in range(FEW)]
 
 
-@pytest.mark.parametrize("subject", [s for s in SUBJECTS if s.name in ALWAYS], ids=str)
+@pytest.mark.parametrize("subject", share([s for s in SUBJECTS if s.name in ALWAYS], 2))
 def test_every_cell(subject):
     found = row(subject, list(CELLS))
     assert wrong([found]) == []

@@ -348,6 +348,64 @@ def columns(x, offsets):
     return y
 
 
+@tile.kernel
+def stored(x, offsets, how):
+    """Sums that are stored where blocks of groups cannot be."""
+    G, N = offsets.shape[0] - 1, x.shape[1]
+    y = hl.zeros([N, G] if how == "beside" else [G, N], dtype=x.dtype)
+    for g in hl.grid(1 if how == "later" else 0, G):
+        acc = hl.zeros([N], dtype=hl.float32)
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            acc += x[tm, :].sum(0)
+        if how == "added":
+            hl.atomic_add(y, [g, slice(None)], acc)
+        elif how == "beside":
+            y[:, g] = acc
+        elif how == "alone":
+            y[0, :] = acc
+        else:
+            y[g, :] = acc
+    return y
+
+
+@tile.kernel
+def stored_rows(x, offsets, how):
+    """Rows that are stored where blocks of groups cannot be."""
+    y = hl.zeros(x.shape[::-1] if how == "turned" else x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            if how == "turned":
+                y[:, tm] = x[tm, :].T
+            else:
+                hl.atomic_add(y, [tm, slice(None)], x[tm, :])
+    return y
+
+
+@tile.kernel
+def thrice(x, offsets):
+    """y[g] = the sum of its rows, as they are and twice as large: 0 + 1 + 2 times."""
+    y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for i in hl.grid(3):
+            for tm in hl.tile(offsets[g], offsets[g + 1]):
+                acc += (x[tm, :] * i).sum(0)
+        y[g, :] = acc
+    return y
+
+
+@tile.kernel
+def planes(x, offsets):
+    """y[g] = the sum of its rows, which have two dimensions."""
+    y = hl.zeros([offsets.shape[0] - 1, x.shape[1], x.shape[2]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        acc = hl.zeros([x.shape[1], x.shape[2]], dtype=hl.float32)
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            acc += x[tm, :, :].sum(0)
+        y[g, :, :] = acc
+    return y
+
+
 @pytest.mark.parametrize(
     ("kernel", "arguments", "why"),
     [
@@ -359,6 +417,17 @@ def columns(x, offsets):
         (columns, SHAPES, "a loop over i stands in one over its rows"),
         (jagged_sum, (tile.spec((256, 128), "int32"), SHAPES[1]),
          "it sums rows of int32, and products sum in float32"),
+        (planes, (tile.spec((256, 8, 128), "float32"), SHAPES[1]),
+         "it sums rows that have several dimensions"),
+        (stored, (*SHAPES, "added"), "a store of it has a mask, or adds to what is there"),
+        (stored, (*SHAPES, "beside"), "y is not indexed by g in its first dimension"),
+        (stored, (SHAPES[0], tile.spec((2,), "int32"), "alone"), "a store to y is not at g"),
+        (thrice, SHAPES, "a loop of it over i carries acc"),
+        (stored, (*SHAPES, "later"),
+         "its indices do not go from 0 to a number that shapes give"),
+        (stored_rows, (*SHAPES, "added"),
+         "a store of its rows has a mask, or adds to what is there"),
+        (stored_rows, (*SHAPES, "turned"), "y is not stored at its rows, in the first dimension"),
     ],
     ids=lambda v: getattr(v, "name", None),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from examples.jagged.padded_to_jagged import padded_to_jagged
 from tests import checks
 from tests.planted import trial
 from tests.ragged import wild_offsets
+from tests.tiers import share
 
 BOXES = ("jagged_to_padded", "padded_to_jagged")
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "int8": np.int8}
@@ -82,7 +83,7 @@ PACKED = (
 )
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+@pytest.mark.parametrize("dtype", share(["bfloat16", "int8"], 2))
 @pytest.mark.parametrize("planted", PACKED, ids=lambda p: p[0])
 def test_a_bug_with_packed_rows_is_caught(planted, dtype):
     _, old, new = planted

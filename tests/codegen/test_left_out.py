@@ -10,6 +10,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.tiers import share
 from tilelang.errors import PlanError
 
 FORMS = (
@@ -99,7 +100,7 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("form", share(FORMS, 3))
 @pytest.mark.parametrize(("kernel", "arguments", "right"), CASES)
 def test_what_is_left_out_bounds_no_loop(kernel, arguments, right, form):
     np.testing.assert_allclose(kernel.reference(*arguments), right, rtol=1e-5, atol=1e-5)

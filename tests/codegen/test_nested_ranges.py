@@ -209,7 +209,7 @@ def agrees(fn, form, layouts=OFFSETS):
     return not refused
 
 
-@pytest.mark.parametrize("form", share(FORMS, 6, ids=name_of))
+@pytest.mark.parametrize("form", share(FORMS, 12, ids=name_of))
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
 def test_ranges_in_ranges(fn, form):
     assert agrees(fn, form)

@@ -85,21 +85,29 @@ ALL = [
     )
     for s in JAGGED
     for how in configs(s)
-    if lowered(s.name, how) is not None
 ]
 
 
-def test_these_examples_share_their_tables():
-    names = {case.id.strip() for case in ALL}
-    assert {*CONVERSIONS, *(f"{name} groups" for name in CONVERSIONS)} <= names
-    assert {"jagged_attention within", "jagged_dense_add"} <= names
+def sharing(name: str, how: str) -> Lowered:
+    found = lowered(name, how)
+    if found is None:
+        pytest.skip("its cores share no table")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [*itertools.product(CONVERSIONS, ("", "groups")), ("jagged_attention", "within"),
+     ("jagged_dense_add", "")],
+)  # fmt: skip
+def test_these_examples_share_their_tables(name, how):
+    assert lowered(name, how) is not None
 
 
 @pytest.mark.parametrize(("subject", "how"), ALL)
 def test_in_both_orders(subject, how):
     """On every layout, and with what other groups hold hidden behind NaN and Inf."""
-    found, arrays = lowered(subject.name, how), subject.arrays("float32", rows=72, groups=5)
-    assert found is not None
+    found, arrays = sharing(subject.name, how), subject.arrays("float32", rows=72, groups=5)
     for text in (found.source.text, two_cores.other_order(found.source.text)):
         call = runnable(found, text)
         assert checks.every_layout(subject, call, arrays, LAYOUTS, "float32") == []
@@ -107,8 +115,7 @@ def test_in_both_orders(subject, how):
 
 @pytest.mark.parametrize(("subject", "how"), ALL)
 def test_every_number_is_stored_by_one_core(subject, how):
-    found = lowered(subject.name, how)
-    assert found is not None
+    found = sharing(subject.name, how)
     each = [runnable(found, two_cores.alone(found.source.text, core)) for core in (0, 1)]
     for layout in LAYOUTS:
         assert two_cores.stored_once(each, arguments_of(subject, layout)) == "", layout

@@ -7,6 +7,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.tiers import share
 
 Y = np.random.default_rng(0).standard_normal((4, 40)).astype(np.float32)
 FORMS = (
@@ -73,7 +74,7 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("form", share(FORMS, 3))
 @pytest.mark.parametrize(("function", "more", "right"), CASES)
 def test_a_read_sees_what_was_written(function, more, right, form):
     kernel = tile.kernel(function)

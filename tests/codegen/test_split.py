@@ -18,6 +18,7 @@ from examples.jagged.grouped_gemm import grouped_gemm
 from examples.jagged.jagged_sum import jagged_sum
 from tests.passes.becomes import loops
 from tests.subjects import SUBJECTS
+from tests.tiers import share
 from tilelang.codegen.triton.passes.split_reductions import _neutral
 from tilelang.errors import PlanError
 from tilelang.ir.verify import verify
@@ -83,7 +84,7 @@ def test_what_a_launch_shares_reads_for_itself():
         assert 0 < made < last.index(f"< {name})"), last
 
 
-@pytest.mark.parametrize("subject", SUBJECTS, ids=str)
+@pytest.mark.parametrize("subject", share(SUBJECTS, 3, 2))
 def test_every_example_is_split_or_refused(subject):
     """What is printed is a legal kernel, and its own config gives it again."""
     case = subject.cases[-1]

@@ -26,7 +26,7 @@ def _reference(subject: Subject, block: int, seed: int | None):
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize("subject", share(JAGGED, 6, rest=FIFTH))
+@pytest.mark.parametrize("subject", share(JAGGED, 12, rest=FIFTH))
 def test_jagged(subject, block):
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
     wrong = []

@@ -9,13 +9,14 @@ import tilelang as tile
 from examples.jagged import gdpa_jagged_kv
 from tests.frameworks import from_jax
 from tests.ragged import Space, covered, every_stratum, poison
+from tests.tiers import share
 
 QUERIES, KEYS = Space(rows=72, groups=5, block=16), Space(rows=50, groups=5, block=16)
 PAIRS = list(zip(every_stratum(QUERIES), reversed(every_stratum(KEYS)), strict=False))
 FORMS = ({}, {"steps": "rectangle"}, {"loop_type": "worklist"}, {"loop_type": "emit_pipeline"})
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("form", share(FORMS, 2))
 def test_every_pair_of_layouts(form: dict[str, str]) -> None:
     """Rows in no request hold NaN and Inf, which must not be seen; results there are zero."""
     config = tile.Config({"tq": 16, "tk": 32}, **form)

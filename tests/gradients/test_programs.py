@@ -12,6 +12,7 @@ import pytest
 
 import tilelang as tile
 from tests.gradients.kernels import OFFSETS, case, product, registered
+from tests.tiers import share
 from tilelang.runtime import jax_gradient
 
 CASE = case()
@@ -47,7 +48,7 @@ def traced(kernel):
     return jax.jit(run)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", share(KINDS, 2))
 def test_any_order(kind):
     kernel = KINDS[kind]()
     for order in ([*WAYS], [*reversed(WAYS)], ["of x", "of both"]):

@@ -32,7 +32,7 @@ def planned(program, form):
         pytest.skip(refused.what)
 
 
-@pytest.mark.parametrize("program", share(PROGRAMS, 2))
+@pytest.mark.parametrize("program", share(PROGRAMS, 4))
 @in_forms
 def test_without_checks_nothing_else_is_touched(program, form):
     if form != "default" and planned(program, form) == planned(program, "default"):

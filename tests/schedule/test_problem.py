@@ -87,7 +87,7 @@ def test_grouped_gemm_is_walked_a_few_times(monkeypatch):
     assert (calls.walks <= MOST_WALKS, calls.surveys) == (True, 1)
 
 
-@pytest.mark.parametrize("name", share(NAMES, 3))
+@pytest.mark.parametrize("name", share(NAMES, 6))
 def test_every_attempt_walks_a_launch_once_and_every_window_is_found_once(name, monkeypatch):
     calls = planning(subject_of(name), monkeypatch)
     # an attempt walks a launch once more where the index of a loop that runs once is written out

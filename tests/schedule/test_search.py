@@ -10,6 +10,7 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.subjects import SUBJECTS
 from tests.test_golden import TARGET
+from tests.tiers import share
 from tilelang.analysis import analyze
 from tilelang.codegen.pallas.plan import forms, search
 from tilelang.codegen.pallas.target import Target
@@ -146,7 +147,7 @@ def test_a_plan_for_a_gpu_is_refused_as_a_value(kernel, shape, config, rule):
     assert isinstance(found, Refusal) and found.rule is rule, found
 
 
-@pytest.mark.parametrize("subject", SUBJECTS, ids=str)
+@pytest.mark.parametrize("subject", share(SUBJECTS, 3))
 def test_the_default_config_says_all_that_was_chosen(subject):
     low = subject.kernel.lower(*subject.cases[-2], target=TARGET)
     again = subject.kernel.lower(*subject.cases[-2], target=TARGET, config=low.config)

@@ -6,6 +6,7 @@ their length.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 
@@ -152,8 +153,10 @@ def config_of(ir: KernelIR) -> Config:
     return Config({n: b for n, b in BLOCKS.items() if n in names})
 
 
-def builder(ir: KernelIR):
+@functools.cache
+def builder(name: str):
     """offsets -> rows of the table, by the code in the generated kernel; and the rows it has."""
+    ir = KERNELS[name]
     plan = planned(ir, config_of(ir))
     table = plan.launches[0].table
     assert table is not None
@@ -176,7 +179,6 @@ def builder(ir: KernelIR):
     return rows
 
 
-BUILDERS = {name: builder(ir) for name, ir in KERNELS.items()}
 sorted_offsets = st.lists(st.integers(0, ROWS), min_size=GROUPS + 1, max_size=GROUPS + 1).map(
     sorted
 )
@@ -197,19 +199,19 @@ def tiles(offsets, g: int) -> range:
 @pytest.mark.parametrize("name", KERNELS)
 @given(offsets=sorted_offsets)
 def test_rows_bound_the_steps_of_sorted_offsets(name: str, offsets: list[int]) -> None:
-    assert None not in itertools.chain.from_iterable(BUILDERS[name](offsets))
+    assert None not in itertools.chain.from_iterable(builder(name)(offsets))
 
 
 @pytest.mark.parametrize("name", KERNELS)
 @given(offsets=garbage)
 def test_no_offsets_make_the_builder_write_past_the_table(name: str, offsets: list[int]) -> None:
-    BUILDERS[name](offsets)
+    builder(name)(offsets)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 @given(offsets=garbage | sorted_offsets)
 def test_every_tile_exists(name: str, offsets: list[int]) -> None:
-    for g, *rest in BUILDERS[name](offsets):
+    for g, *rest in builder(name)(offsets):
         assert 0 <= g < GROUPS
         assert all(0 <= tile < LIMIT for tile in rest)
 
@@ -217,13 +219,13 @@ def test_every_tile_exists(name: str, offsets: list[int]) -> None:
 @given(offsets=sorted_offsets)
 def test_a_live_table_has_the_tiles_of_every_group_in_order(offsets: list[int]) -> None:
     expected = [(g, t) for g in range(GROUPS) for t in tiles(offsets, g)]
-    assert BUILDERS["live"](offsets) == expected
+    assert builder("live")(offsets) == expected
 
 
 @given(offsets=sorted_offsets)
 def test_loops_in_a_row_have_their_rows_one_after_the_other(offsets: list[int]) -> None:
     """The statistics of a group, then its results; tiles of no group get results, too."""
-    rows = BUILDERS["phases"](offsets)
+    rows = builder("phases")(offsets)
     statistics = [(g, t) for g, phase, t, _ in rows if phase == 0]
     assert statistics == [(g, t) for g in range(GROUPS) for t in tiles(offsets, g)]
     results = [(g, t) for g, phase, _, t in rows if phase == 1]
@@ -236,7 +238,7 @@ def test_loops_in_a_row_have_their_rows_one_after_the_other(offsets: list[int]) 
 @given(offsets=sorted_offsets)
 def test_blocks_of_the_results_are_visited_once_and_in_order(name: str, offsets: list[int]) -> None:
     """In rows of the statistics the output is at the tile of the next result, or of the last."""
-    rows = BUILDERS[name](offsets)
+    rows = builder(name)(offsets)
     shown = [t for *_, t in rows]
     assert shown == sorted(shown)
     for (g, phase, *_, t), following in itertools.pairwise(rows):
@@ -248,13 +250,13 @@ def test_blocks_of_the_results_are_visited_once_and_in_order(name: str, offsets:
 
 @given(offsets=sorted_offsets)
 def test_of_loops_in_a_row_the_last_one_has_a_step_in_every_group(offsets: list[int]) -> None:
-    rows = BUILDERS["phases, at least one"](offsets)
+    rows = builder("phases, at least one")(offsets)
     assert {g for g, phase, *_ in rows if phase == 1} == set(range(GROUPS))
 
 
 @given(offsets=sorted_offsets)
 def test_a_covering_table_also_visits_every_tile_of_no_group(offsets: list[int]) -> None:
-    rows = BUILDERS["cover"](offsets)
+    rows = builder("cover")(offsets)
     live = [(g, t) for g in range(GROUPS) for t in tiles(offsets, g)]
     assert [row for row in rows if row in live] == live
     assert [t for t, _ in itertools.groupby(t for _, t in rows)] == list(range(LIMIT))
@@ -262,7 +264,7 @@ def test_a_covering_table_also_visits_every_tile_of_no_group(offsets: list[int])
 
 @given(offsets=sorted_offsets)
 def test_an_empty_group_gets_one_step_where_it_needs_one(offsets: list[int]) -> None:
-    rows = BUILDERS["at least one"](offsets)
+    rows = builder("at least one")(offsets)
     for g in range(GROUPS):
         own = [t for group, t in rows if group == g]
         assert own == list(tiles(offsets, g)) or (len(own) == 1 and not tiles(offsets, g))
@@ -271,7 +273,7 @@ def test_an_empty_group_gets_one_step_where_it_needs_one(offsets: list[int]) -> 
 
 @given(offsets=sorted_offsets)
 def test_two_ragged_columns_visit_every_pair(offsets: list[int]) -> None:
-    rows = BUILDERS["two ragged columns"](offsets)
+    rows = builder("two ragged columns")(offsets)
     expected = [
         (g, q, k) for g in range(GROUPS) for q in tiles(offsets, g) for k in tiles(offsets, g)
     ]
@@ -279,7 +281,7 @@ def test_two_ragged_columns_visit_every_pair(offsets: list[int]) -> None:
 
 
 def test_steps_that_share_a_tile_are_neighbours() -> None:
-    rows = BUILDERS["cover"]([3, 3, 20, 20, 21, 40])
+    rows = builder("cover")([3, 3, 20, 20, 21, 40])
     assert [t for t, _ in itertools.groupby(t for _, t in rows)] == [0, 1, 2, 3]
 
 
@@ -318,4 +320,4 @@ def test_what_is_written_is_what_is_planned(seed: int) -> None:
     table = plan.launches[0].table
     assert table is not None
     assert table.rows == LIMIT + GROUPS - 1
-    assert len(BUILDERS["cover"](offsets)) <= table.rows
+    assert len(builder("cover")(offsets)) <= table.rows

@@ -198,7 +198,7 @@ def test_finite_differences(subject):
     assert numeric(subject, HARD[0] if subject.ragged is not None else None) == ""
 
 
-@pytest.mark.parametrize("subject", share(JAGGED, 8, 1, HALF))
+@pytest.mark.parametrize("subject", share(JAGGED, 16, 1, HALF))
 def test_jagged(subject):
     assert [w for w in (compare(subject, layout, 32) for layout in HARD) if w] == []
 

@@ -407,7 +407,7 @@ def test_obstacles(case):
 # ------------------------------------------------------------ every example
 
 
-@pytest.mark.parametrize("subject", share(SUBJECTS, 5, 1, HALF))
+@pytest.mark.parametrize("subject", share(SUBJECTS, 10, 1, HALF))
 def test_the_parts_of_every_example(subject):
     """In NumPy."""
     for arguments in itertools.islice(next(elements(subject)), 2):
@@ -529,7 +529,7 @@ NUMBERS = {
 HOSTILE = ([0, 3, 3, 8, 8], [0, 0, 0, 0, 0], [8, 8, 8, 8, 8], [1, 1, 2, 3, 4], [2, 2, 8, 8, 8])
 
 
-@pytest.mark.parametrize("case", share(NUMBERS, 2))
+@pytest.mark.parametrize("case", share(NUMBERS, 4))
 def test_numbers_are_those_of_the_whole(case):
     """Groups without rows, groups on several devices, devices without rows."""
     kernel, sizes, axis, kind, added = NUMBERS[case]

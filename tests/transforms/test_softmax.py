@@ -163,3 +163,38 @@ def test_limits_that_count(limit, start):
     found = gradients(made, named(ir, (x, limit, start)), [cotangent], 8)["x"]
     wanted = np.nan_to_num(np.asarray(wanted))
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+@tile.kernel
+def sunk(x, sink, first):
+    """log(first * exp(sink) + sum(exp(x))) of each row: what a total begins with moves, too."""
+    M, N = x.shape
+    y = hl.zeros([M], dtype=hl.float32)
+    for tm in hl.tile(M):
+        m = sink[tm]
+        total = first[tm]
+        for tn in hl.tile(N):
+            m_new = hl.maximum(m, x[tm, tn].amax(-1))
+            total = total * hl.exp(m - m_new) + hl.exp(x[tm, tn] - m_new[:, None]).sum(-1)
+            m = m_new
+        y[tm] = m + hl.log(total)
+    return y
+
+
+@pytest.mark.parametrize("away", [-3.0, 3.0])
+def test_a_total_that_begins_with_more_than_nothing(away):
+    """Where what it begins with is the largest, and where it is not."""
+    rng = np.random.default_rng(5)
+    x, sink = rng.standard_normal((6, 20), np.float32), np.float32(away) * np.arange(6)
+    arguments = x, sink.astype(np.float32), rng.random(6, np.float32) + 0.5
+    cotangent = rng.standard_normal(6, np.float32)
+    ir, made = derived(sunk, arguments)
+
+    def exact(x, sink, first):
+        return (jnp.log(first * jnp.exp(sink) + jnp.exp(x).sum(-1)) * cotangent).sum()
+
+    wanted = jax.grad(exact, (0, 1, 2))(*arguments)
+    for block in (3, 8, 64):
+        found = gradients(made, named(ir, arguments), [cotangent], block)
+        for name, want in zip(("x", "sink", "first"), wanted, strict=True):
+            np.testing.assert_allclose(found[name], want, rtol=1e-4, atol=1e-5)

@@ -8,7 +8,10 @@ from tests.tuning import faults
 from tilelang.autotune import lock as locks
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(500, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "count",
+    [6, pytest.param(12, marks=pytest.mark.slow), pytest.param(500, marks=pytest.mark.thorough)],
+)
 def test_no_fault_leads_to_a_wrong_config(count, monkeypatch):
     monkeypatch.setattr(locks, "_used", [None])
     found = faults.run(count, seed=count)

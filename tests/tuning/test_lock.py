@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 
 import jax
@@ -23,9 +24,18 @@ def none_used(monkeypatch):
     monkeypatch.setattr(locks, "_SAID", set())
 
 
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory):
+    """A folder with the trials of a tuning, and the lock file of what it chose."""
+    folder = tmp_path_factory.mktemp("tuned")
+    tuned(folder / "trials").save(folder / "tilelang.lock")
+    return folder
+
+
 @pytest.fixture
-def path(tmp_path):
-    tuned(tmp_path / "trials").save(tmp_path / "tilelang.lock")
+def path(tried, tmp_path):
+    """That lock file, and the trials beside it, for one test alone."""
+    shutil.copytree(tried, tmp_path, dirs_exist_ok=True)
     return tmp_path / "tilelang.lock"
 
 

@@ -66,6 +66,7 @@ def test_near_is_planned_like_any_config():
     )
 
 
+@pytest.mark.slow  # a process that imports torch
 def test_without_that_gpu_nothing_is_tried(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)

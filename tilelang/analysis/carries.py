@@ -71,10 +71,15 @@ def names(expr: Expr) -> frozenset[str]:
     return own.union(*(names(child) for child in children(expr)))
 
 
+def sources_of(expr: Expr, known: Definitions) -> frozenset[str]:
+    """The names that the expression is computed from."""
+    own = names(expr)
+    return own.union(*(known.uses.get(name, frozenset()) for name in own))
+
+
 def depends_on(expr: Expr, wanted: frozenset[str], known: Definitions) -> bool:
     """Whether the expression is computed from one of the names."""
-    own = names(expr)
-    return bool(wanted & own.union(*(known.uses.get(name, frozenset()) for name in own)))
+    return bool(wanted & sources_of(expr, known))
 
 
 def reduction(loop: Loop, known: Definitions) -> str | None:

@@ -32,7 +32,7 @@ from ..ir import (
     walk,
 )
 from ..ir.traversal import reduced
-from .carries import Definitions, names
+from .carries import Definitions, sources_of
 from .facts import StoreFact
 from .placed import Place, loops, placed
 from .ranges import Ranges, depends
@@ -58,7 +58,7 @@ def _fact(
     if not cut:
         return StoreFact(store.tensor, (), store.loc)
     value = list(sources((store.value,), ir, defined))
-    used = _reachable(store.value, defined)
+    used = sources_of(store.value, defined)
     places = moving(store.index, ir, defined, known)
     masks = () if store.mask is None else (store.mask,)
     places |= {a for e in sources(masks, ir, defined) for a in named(e)}
@@ -114,14 +114,9 @@ def _differ(a: Index, b: Index) -> bool:
             return False
 
 
-def _reachable(expr: Expr, defined: Definitions) -> frozenset[str]:
-    own = names(expr)
-    return own.union(*(defined.uses.get(name, frozenset()) for name in own))
-
-
 def sources(exprs: Sequence[Expr], ir: KernelIR, defined: Definitions) -> Iterator[Expr]:
     """Every expression that a value is computed from, bounds of loops that carry it included."""
-    reached = frozenset[str]().union(*(_reachable(e, defined) for e in exprs))
+    reached = frozenset[str]().union(*(sources_of(e, defined) for e in exprs))
     found = [*exprs, *(defined.values[n] for n in sorted(reached) if n in defined.values)]
     for name, (loop, _) in loops(ir).items():
         if any(c.name in reached or c.out in reached for c in loop.carries):

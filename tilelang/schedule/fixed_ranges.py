@@ -30,11 +30,6 @@ class FixedRange:
     constant: int
     length: int
 
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The outer axes that the range moves with."""
-        return tuple(dict.fromkeys(i.axis for i, _ in self.begin))
-
     def divisible(self, block: int) -> bool:
         """Whether tiles of this length never reach over an end of the range."""
         numbers = (self.constant, self.length, *(factor for _, factor in self.begin))

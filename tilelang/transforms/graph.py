@@ -191,6 +191,13 @@ class Graph:
                     stack += [(e, False) for e in self.parts(expr)]
         return found
 
+    def operands(self, expr: Expr, op: str) -> tuple[Expr, ...]:
+        """The values that an operation which may be regrouped puts together."""
+        term = self.term(expr)
+        if isinstance(term, Apply) and term.op == op:
+            return tuple(p for a in term.args for p in self.operands(a, op))
+        return (expr,)
+
     def leaves(self, roots: Iterable[Expr]) -> Iterator[Expr]:
         """Every index, number and carried name that the roots are computed from."""
         roots = tuple(roots)

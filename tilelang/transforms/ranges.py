@@ -55,7 +55,7 @@ def _bounds(graph: Graph, bound: Expr, op: str) -> _Bound | None:
     """None if it is neither free of tiles nor of that form."""
     edge: TileScalar | None = None
     offset, rest = 0, None
-    for part in _operands(graph, bound, op):
+    for part in graph.operands(bound, op):
         found, moved = _edge(graph, part)
         if found is None:
             if any(isinstance(e, TileScalar) for e in graph.leaves((part,))):
@@ -66,13 +66,6 @@ def _bounds(graph: Graph, bound: Expr, op: str) -> _Bound | None:
         else:
             edge, offset = found, moved
     return _Bound("" if edge is None else edge.axis, offset, rest)
-
-
-def _operands(graph: Graph, expr: Expr, op: str) -> tuple[Expr, ...]:
-    term = graph.term(expr)
-    if isinstance(term, Apply) and term.op == op:
-        return tuple(p for a in term.args for p in _operands(graph, a, op))
-    return (expr,)
 
 
 def _edge(graph: Graph, expr: Expr) -> tuple[TileScalar | None, int]:

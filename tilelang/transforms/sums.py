@@ -82,7 +82,7 @@ def _extreme(
         new, term = whole.args[0], graph.term(whole.args[0])
     if not isinstance(term, Apply) or term.op not in EXTREMES:
         return None
-    parts = _operands(graph, new, term.op)
+    parts = graph.operands(new, term.op)
     rest = [p for p in parts if p != carry]
     if len(rest) != len(parts) - 1 or any(graph.uses(p, names) for p in rest):
         return None
@@ -99,13 +99,6 @@ def _extreme(
     if start != neutral:
         last = graph.add(binary(term.op, init, last, term.loc))
     return _Extreme(carry.name, init, after, last)
-
-
-def _operands(graph: Graph, expr: Expr, op: str) -> tuple[Expr, ...]:
-    term = graph.term(expr)
-    if isinstance(term, Apply) and term.op == op:
-        return tuple(p for a in term.args for p in _operands(graph, a, op))
-    return (expr,)
 
 
 # ---------------------------------------------------------------- sums

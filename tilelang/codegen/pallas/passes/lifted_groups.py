@@ -144,8 +144,6 @@ class Lifted:
         begin, end = (self.part(self.table, at) for at in (0, 1))
         inside = replace(self, members=Members(self.axis.name, loop.axis, begin, end))
         for carry in loop.carries:
-            if loop.axis in carry.init.type.shape:
-                self.refuse(f"{carry.user} is a value of rows, and carried", carry.loc)
             self.names[carry.name] = self.names[carry.out] = self.type(carry.init.type)
         defined = definitions(loop.body)
         body = inside.body(loop.body)

@@ -398,11 +398,6 @@ class Plan:
     def array(self, name: str) -> HostArray:
         return next(a for a in self.arrays if a.name == name)
 
-    @property
-    def exact(self) -> bool:
-        """Whether some blocks begin with a range: only Pallas's TPU interpreter can run those."""
-        return any(window.exact for launch in self.launches for window in launch.windows)
-
     def __str__(self) -> str:
         return "\n".join([*self.why, *(_launch_text(launch) for launch in self.launches)])
 

@@ -11,7 +11,6 @@ from tilelang.ir import Expr, read_by
 from .types import (
     Access,
     Barrier,
-    Carried,
     Descriptor,
     Fetch,
     For,
@@ -120,14 +119,11 @@ def _kept(steps: tuple[Step, ...], used: set[str]) -> tuple[Step, ...]:
             continue
         if isinstance(step, For | Guard):
             step = replace(step, body=_kept(step.body, used))
-            if not any(not isinstance(s, Note) for s in step.body) and not _counts(step):
+            carries = isinstance(step, For) and step.carries
+            if not carries and all(isinstance(s, Note) for s in step.body):
                 continue
         out.append(step)
     return tuple(out)
-
-
-def _counts(step: For | Guard) -> bool:
-    return isinstance(step, For) and any(isinstance(c, Carried) for c in step.carries)
 
 
 # ---------------------------------------------------------------- barriers

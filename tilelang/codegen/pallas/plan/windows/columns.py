@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
+from tilelang.analysis.uses import picks_rows
 from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.codegen.pallas.plan.clamps import bounds
 from tilelang.codegen.pallas.target import Target
-from tilelang.ir import At, Gather, Index, KernelIR, Load, Span, integers
+from tilelang.ir import At, Index, KernelIR, Load, Span, integers
 from tilelang.ir.traversal import every_access
 
 from .types import Columns, Entry
@@ -85,7 +86,7 @@ def _merges(shape: Shape, array: Shape) -> bool:
 def _is_row(axes: Axes, target: Target, shape: Shape, kept: int, index: tuple[Index, ...]) -> bool:
     """Whether a reference is to one whole row of a view that keeps the first `kept` dimensions."""
     *positions, row = index[kept:]
-    if row != Span(0, shape[-1]) or any(isinstance(entry, Gather) for entry in index):
+    if row != Span(0, shape[-1]) or picks_rows(index):
         return False
     if not all(isinstance(at, At) for at in positions):
         return False
