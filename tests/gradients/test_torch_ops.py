@@ -233,6 +233,58 @@ def test_sizes_that_are_unrolled_are_fixed_before_larger_ones_are_tried():
     assert {b for _, b in asked} == {3, 4}
 
 
+class Equal(Symbol):
+    """A size that torch may be told to be another one."""
+
+    def __init__(self, expr, hint, told):
+        super().__init__(expr, hint)
+        self.told = told
+
+    def __eq__(self, other):
+        self.told.append({self.expr, other.expr})
+        return True
+
+
+def test_sizes_that_cannot_change_alone_change_together():
+    """Only those: `c` stands for the same number, and is free."""
+    told = []
+    sizes = [Equal(name, 20, told) for name in "abc"] + [Equal("d", 8, told)]
+
+    def shapes_of(s):
+        if s[0] != s[1]:
+            raise tile.CallError("an array of 20 rows is reshaped to 21")
+        return ((s[0], s[2], s[3]),)
+
+    rule = rule_for(sizes, shapes_of)
+    assert rule.symbols == ((0, 1), (2,), (3,))
+    assert rule.at((5, 5, 6, 7)) == ((5, 6, 7),)
+    assert told == [{"a", "b"}] and not any(s.fixed for s in sizes)
+
+
+@tile.kernel
+def products_of_heads(q, k, heads: hl.constexpr):
+    """Rows of q are those of k: no size of one alone is another's."""
+    M = q.shape[0]
+    q3, k3 = (a.reshape(M, heads, a.shape[1] // heads) for a in (q, k))
+    y = hl.empty([M, heads], dtype=q.dtype)
+    for t in hl.tile(M):
+        for h in hl.grid(heads):
+            y[t, h] = (q3[t, h, :] * k3[t, h, :]).sum(1)
+    return y
+
+
+def test_rows_that_arrays_share_are_exported():
+    class Heads(torch.nn.Module):
+        def forward(self, q, k):
+            return products_of_heads(q, k, 2)
+
+    rows = torch.export.Dim("rows", min=2, max=4096)
+    given = torch.randn(20, 8), torch.randn(20, 8)
+    program = torch.export.export(Heads(), given, dynamic_shapes=({0: rows}, {0: rows})).module()
+    for q, k in (given, (torch.randn(7, 8), torch.randn(7, 8))):
+        torch.testing.assert_close(program(q, k), (q * k).reshape(-1, 2, 4).sum(2))
+
+
 @tile.kernel
 def chosen(x, ids):
     """The sum of some rows of x for each row: as many as ids has columns."""
