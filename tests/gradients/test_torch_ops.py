@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -12,10 +16,12 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import tilelang as tile
 import tilelang.language as hl
+from examples.jagged.grouped_gemm import grouped_gemm
 from tests.gradients.kernels import COLUMNS, OFFSETS, case, registered
 from tilelang.runtime import torch_shapes
 from tilelang.runtime.torch_shapes import SizeRule, rule_for
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 CASE = case()
 X, W, STARTS = (torch.from_numpy(a) for a in (CASE.x, CASE.w, OFFSETS))
 
@@ -188,6 +194,63 @@ def test_static_arguments_that_are_symbols():
     )
     for n in (4, 6, 9):
         assert run(X, n).shape == (2 * len(X) + n, COLUMNS)
+
+
+# ---------------------------------------------------------------- saved, and loaded elsewhere
+
+
+class Experts(torch.nn.Module):
+    """With a weight that is trained: a call is differentiated, and is one node all the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(2, 8, 4))
+
+    def forward(self, x, offsets):
+        return grouped_gemm(x, self.w, offsets)
+
+
+LOADED = """
+import sys, torch
+from examples.jagged.grouped_gemm import grouped_gemm
+grouped_gemm(torch.ones(3, 5), torch.ones(1, 5, 2), torch.tensor([0, 3]))
+program = torch.export.load(sys.argv[1]).module()
+y = program(torch.ones(7, 8), torch.tensor([0, 3, 7]))
+y.sum().backward()
+assert (y == 8).all() and [len(p.grad) for p in program.parameters()] == [2]
+"""
+
+
+def exported(layer):
+    rows = torch.export.Dim("rows", min=2, max=4096)
+    given = torch.ones(20, 8), torch.tensor([0, 3, 20])
+    return torch.export.export(layer, given, dynamic_shapes=({0: rows}, None))
+
+
+def test_a_trained_layer_is_exported_as_the_kernel_itself():
+    """Not as the part of its gradient that saves more: no other process has that operation."""
+    program, layer = exported(Experts()), Experts()
+    nodes = [str(n.target) for n in program.graph.nodes if "raggedtile" in str(n.target)]
+    plain = tile.kernel(grouped_gemm._fn)
+    plain(torch.ones(3, 5), torch.ones(1, 5, 2), torch.tensor([0, 3]))  # defines the operation
+    (callee,) = (c for t in plain._torches.values() for c in t.callees.values())
+    (defined,) = callee.operations.values()
+    assert [n.startswith(f"raggedtile.{callee.name}") for n in nodes] == [True]
+    assert str(defined.overload).startswith(f"raggedtile.{callee.name}")
+    x, offsets = torch.randn(9, 8), torch.tensor([1, 4, 9])
+    y, run = layer(x, offsets), program.module()
+    torch.testing.assert_close(run(x, offsets), y)
+    y.square().sum().backward()
+    run(x, offsets).square().sum().backward()
+    torch.testing.assert_close(next(run.parameters()).grad, layer.w.grad)
+
+
+@pytest.mark.slow
+def test_another_process_runs_what_was_saved(tmp_path):
+    torch.export.save(exported(Experts()), tmp_path / "layer.pt2")
+    command = [sys.executable, "-c", LOADED, str(tmp_path / "layer.pt2")]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
 
 
 # ---------------------------------------------------------------- the rule for sizes
