@@ -9,7 +9,7 @@ import pytest
 
 import tilelang as tile
 from tests.planted.passes import Mutation
-from tests.runtime import test_batching, test_buckets, test_sharding
+from tests.runtime import test_batching, test_buckets, test_buckets_of_views, test_sharding
 from tests.subjects import SUBJECTS
 from tests.transforms import (
     test_batch,
@@ -213,6 +213,12 @@ MUTATIONS = (
     Mutation(
         "what brings elements together is split", partition, "_keeps", lambda *args: True,
         _obstacle("a whole row"),
+    ),
+    Mutation(
+        "rows that lie elsewhere are rows", buckets, "_strides", lambda shape, dim: shape[dim],
+        lambda: test_buckets_of_views.test_forms_whose_rows_lie_elsewhere_are_refused(
+            test_buckets_of_views.elsewhere
+        ),
     ),
     Mutation(
         "sums of tiles are added whatever is done with them", partition, "added_alone",
