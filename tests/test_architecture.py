@@ -200,7 +200,8 @@ BUDGET = {
     "commands": 560,  # tune
     # of no package: api (configs, gradients, batches, torch), tuning, reference ...; the writer
     # what has no gradient; batches of parts
-    PACKAGE: 2757,  # subscripts; reads: what is a kernel; api: refusals are values; operators
+    # a first call defines the operation of torch
+    PACKAGE: 2759,  # subscripts; reads: what is a kernel; api: refusals are values; operators
 }
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 60
