@@ -7,6 +7,7 @@ compiler is tested for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
@@ -75,8 +76,8 @@ class Tensor:
     @property
     def given(self) -> tuple[int, ...]:
         """The shape in which the kernel is given it."""
-        one = self.heads and len(self.shape) > 1
-        return (*self.shape[:-2], self.shape[-2] * self.shape[-1]) if one else self.shape
+        *rows, columns = (*self.shape[:-2], math.prod(self.shape[-2:]))
+        return (*rows, columns) if self.heads and len(self.shape) > 1 else self.shape
 
 
 @dataclass(frozen=True)

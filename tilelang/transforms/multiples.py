@@ -124,7 +124,7 @@ def added_alone(
     values = [value.args[1] for value in added if isinstance(value, Apply)]
     paths = [list(scaled(value, varies, defined)) for value in values]
     seen = Counter(key(part) for expr in exprs for part in walk(expr))
-    passed = Counter(e.name for path in paths for e in path if isinstance(e, Var))
+    passed = Counter(key(e) for path in paths for e in path if isinstance(e, Var))
     return frozenset(
         id(path[-1])
         for path in paths
