@@ -668,6 +668,8 @@ class Kernel:
         launch = allowed(prepared)
         places = tuple(o.place for o in operands if o.described.home == "torch")
         if places:
+            torch = self._torch(config, target)
+            torch_kernel.register(torch, self.signature.names, values, known.ir)
             launch = torch_kernel.Guarded(launch, through, places)
         return self._filed(key, known, launch)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 from jax.sharding import AxisType, PartitionSpec
 
@@ -210,7 +211,8 @@ def _gradients(
         return failure(error)
     for argument, found in own.items():
         wanted = np.asarray(exact[argument], np.float64)
-        most = NEAR * (1 + np.abs(wanted).max(initial=0))
+        rounding = 0.0 if found.dtype == np.float32 else float(ml_dtypes.finfo(found.dtype).eps)
+        most = (NEAR + rounding) * (1 + np.abs(wanted).max(initial=0))
         if not np.allclose(found, wanted, rtol=0, atol=most):
             apart = np.abs(found - wanted).max(initial=0)
             return Outcome("wrong", f"d_{argument}: {apart:.3g} apart, {most:.3g} allowed")

@@ -7,14 +7,13 @@ are not those of the forward kernel.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import random
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -26,7 +25,7 @@ from tests.fuzzing.compose import VIEWED, compose, means_something
 from tests.fuzzing.elsewhere import broken, gradients_elsewhere
 from tests.fuzzing.inputs import Case, case
 from tests.fuzzing.meaning import evaluate
-from tests.fuzzing.program import Load, Program, Store, parts
+from tests.fuzzing.program import Load, Native, Program, Reduce, Store, Tensor, parts
 from tests.fuzzing.text import source
 from tests.fuzzing.trained import trained
 from tests.fuzzing.trial import OK, Outcome, failure, loaded
@@ -41,17 +40,35 @@ from tilelang.transforms import Derivative
 STEP = 1e-3  # the meaning rounds casts to float32
 TOLERANCE = 3e-3
 BLOCKS = (3, 16)
+COLUMNS = 0.3  # of the inputs that may
 IGNORED = Counter[str]()
 
 
-def wide(node: Any) -> Any:
-    """The program in float32 throughout: rounded results have no differences to compare with."""
-    if isinstance(node, tuple):
-        return tuple(map(wide, node))
-    if dataclasses.is_dataclass(node) and not isinstance(node, type):
-        own = {f.name: wide(getattr(node, f.name)) for f in dataclasses.fields(node) if f.init}
-        return dataclasses.replace(node, **own)
-    return "float32" if node in ("bfloat16", "float16") else node
+def wide(program: Program) -> Program:
+    """The program in float32: rounded results have no differences to compare with.
+
+    Inputs that are only loaded keep their dtypes: they are cast as they come, and so are their
+    gradients at the end.
+    """
+    met = [p for p in parts(program.body) if isinstance(p, Native)]
+    met += [p.value for p in parts(program.body) if isinstance(p, Reduce) and p.native]
+    rounded = {p.tensor for p in parts(tuple(met)) if isinstance(p, Load)}
+    tensors = (
+        t if t.role == "input" and t.name not in rounded else _widened(t) for t in program.tensors
+    )
+    return replace(program, tensors=tuple(tensors))
+
+
+def _widened(tensor: Tensor) -> Tensor:
+    return replace(tensor, dtype="float32") if "float" in tensor.dtype else tensor
+
+
+def given_as_columns(program: Program, rng: random.Random) -> Program:
+    """Some inputs come with their last two dimensions as one: the kernel sees heads in columns."""
+    able = [t.name for t in program.tensors if t.role == "input" and len(t.shape) > 1]
+    able = [name for name in able if rng.random() < COLUMNS]
+    tensors = tuple(replace(t, heads=t.name in able) for t in program.tensors)
+    return replace(program, tensors=tensors)
 
 
 @dataclass(frozen=True)
@@ -231,7 +248,12 @@ def drawn(seed: int) -> tuple[Program, tuple[str, ...]]:
     program, names = (made, names) if names and means_something(made) else (program, ())
     rng = random.Random(f"viewed {seed} in training")
     seen = viewed(program, rng) if not program.views and rng.random() < VIEWED else None
-    return (seen, (*names, "viewed")) if seen and means_something(seen) else (program, names)
+    if seen and means_something(seen):
+        program, names = seen, (*names, "viewed")
+    heads = given_as_columns(program, random.Random(f"columns {seed}"))
+    names = (*names, *(["columns"] if heads != program else []))
+    narrow = any(t.dtype in ("bfloat16", "float16") for t in program.arguments)
+    return heads, (*names, *(["narrow"] if narrow else []))
 
 
 def campaign(seeds: Sequence[int]) -> int:

@@ -48,7 +48,9 @@ def case(program: Program, seed: int, blocks: Sequence[int] = BLOCKS) -> Case:
     except IndexError as error:
         return Case(arguments, {}, layout, str(error))
     hidden = {
-        t.name: _hidden(arguments[t.name], found.read[t.name]) if t.role == "input" else None
+        t.name: _hidden(arguments[t.name], found.read[t.name].reshape(t.given))
+        if t.role == "input"
+        else None
         for t in program.arguments
     }
     given = {n: arguments[n] if array is None else array for n, array in hidden.items()}
@@ -96,12 +98,12 @@ def _drawn(tensor: Tensor, rng: np.random.Generator) -> tuple[np.ndarray, str]:
         values = rng.integers(0, tensor.limit, tensor.shape).astype(tensor.dtype)
         return np.asarray(values), f"{values.tolist()}"
     if tensor.dtype == "bool":
-        return rng.random(tensor.shape) < 0.5, ""
+        return rng.random(tensor.given) < 0.5, ""
     if tensor.whole or "int" in tensor.dtype:
         least = 0 if tensor.dtype == "uint8" else -3
-        drawn = np.asarray(rng.integers(least, 4, tensor.shape))
+        drawn = np.asarray(rng.integers(least, 4, tensor.given))
         return drawn.astype(getattr(ml_dtypes, tensor.dtype, tensor.dtype)), ""
-    return as_dtype(rng.standard_normal(tensor.shape, np.float32), tensor.dtype), ""
+    return as_dtype(rng.standard_normal(tensor.given, np.float32), tensor.dtype), ""
 
 
 def _hidden(array: np.ndarray, read: np.ndarray) -> np.ndarray:

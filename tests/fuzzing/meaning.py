@@ -133,7 +133,9 @@ def evaluate(
     detached: Callable[[Array], Array] = _as_it_is,
 ) -> Evaluated:
     """Runs every statement in order; of tile loops, `block` positions at a time, or all if 0."""
-    memory = {name: np.array(array, np.float64) for name, array in arguments.items()}
+    memory = {
+        t.name: np.array(arguments[t.name], np.float64).reshape(t.shape) for t in program.arguments
+    }
     for output in program.outputs:
         fill = np.nan if output.fill is None else output.fill
         memory[output.name] = np.full(output.shape, fill, np.float64)

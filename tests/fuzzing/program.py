@@ -7,6 +7,7 @@ compiler is tested for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
@@ -59,6 +60,7 @@ class Tensor:
     fill   what an output is created with; None if that is unspecified
     short  of so many positions in every dimension: calls that reach them are to be refused
     whole  of an input: it holds small whole numbers, which every dtype has
+    heads  of an input: it is given with its last two dimensions as one, as columns of heads
     """
 
     name: str
@@ -69,6 +71,13 @@ class Tensor:
     limit: int = 0
     short: int = 0
     whole: bool = False
+    heads: bool = False
+
+    @property
+    def given(self) -> tuple[int, ...]:
+        """The shape in which the kernel is given it."""
+        *rows, columns = (*self.shape[:-2], math.prod(self.shape[-2:]))
+        return (*rows, columns) if self.heads and len(self.shape) > 1 else self.shape
 
 
 @dataclass(frozen=True)

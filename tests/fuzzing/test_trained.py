@@ -11,6 +11,7 @@ import pytest
 
 from tests.fuzzing import gradients
 from tests.fuzzing.gradients import drawn, try_gradient
+from tests.fuzzing.inputs import case
 from tests.fuzzing.meaning import DETACHED, evaluate
 from tests.fuzzing.program import (
     Axis,
@@ -82,7 +83,10 @@ EVERY_TURN = Program(  # the largest of what each turn of a loop computes alike,
 def test_what_is_drawn():
     found = [drawn(seed) for seed in range(990000, 990100)]
     counts = Counter(name for _, names in found for name in names)
-    assert set(counts) == {*CHANGES, "viewed", "guarded"} and min(counts.values()) >= 2
+    assert (
+        set(counts) == {*CHANGES, "viewed", "guarded", "columns", "narrow"}
+        and min(counts.values()) >= 2
+    )
     for program, _ in found:
         ast.parse(source(program))
     values = [p for program, _ in found for p in parts(program.body)]
@@ -90,6 +94,22 @@ def test_what_is_drawn():
     assert any(isinstance(p, Joined) for p in values)
     computed = [p for p in values if isinstance(p, Reduce) and p.op == "max"]
     assert any(isinstance(p.value, Binary | Unary) for p in computed)
+
+
+def test_inputs_of_16_bits_and_heads_in_columns():
+    """A gradient is compared in the dtype and in the shape of its argument."""
+    x = Tensor("x", (5, 2, 8), "bfloat16", "input", heads=True)
+    y = Tensor("y", (5, 2, 8), "float32", "output", 0.0)
+    axes = Axis("t", "tile", 5), Axis("h", "grid", 2), Axis("c", "full", 8)
+    index = Pick("t"), Pick("h"), Pick("c")
+    square = Binary("*", Load("x", index), Load("x", index))
+    body = (Loop("t", (Loop("h", (Store("y", index, square),)),)),)
+    program = Program(axes, (x, y), body)
+    text = source(program)
+    assert "x = x.reshape(x.shape[0], 2, x.shape[1] // 2)" in text and "x[t, h, :].to(" in text
+    given = case(program, 1)
+    assert given.arguments["x"].shape == (5, 16) and given.results["y"].shape == (5, 2, 8)
+    assert try_gradient(program, [0, 1]) == OK
 
 
 def test_parts_of_one_array():

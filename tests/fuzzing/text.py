@@ -113,7 +113,8 @@ class Scope:
 
 def source(program: Program, lengths: Mapping[str, str] = NUMBERS) -> str:
     """A module with one kernel, `kernel`; `lengths` is how long axes are, where not in numbers."""
-    lines = [_created(t, _shape(program, t, lengths)) for t in program.outputs]
+    lines = [_heads(t) for t in program.arguments if t.given != t.shape]
+    lines += [_created(t, _shape(program, t, lengths)) for t in program.outputs]
     lines += [view.source(program.tensor(view.tensor).shape) for view in program.views]
     lines += _block(Scope(program, lengths=lengths), program.body)
     lines.append("return " + ", ".join(t.name for t in program.results))
@@ -156,6 +157,14 @@ def _shape(program: Program, tensor: Tensor, lengths: Mapping[str, str]) -> str:
         plain = not others and _alone(program, one) and _size(program, one) == size
         found.append(lengths.get(one.axis, str(size)) if plain else str(size))
     return f"[{', '.join(found)}]"
+
+
+def _heads(tensor: Tensor) -> str:
+    """x = x.reshape(x.shape[0], 4, x.shape[1] // 4)"""
+    *rows, columns = (f"{tensor.name}.shape[{dim}]" for dim in range(len(tensor.given)))
+    many = tensor.shape[-2]
+    shape = ", ".join((*rows, str(many), f"{columns} // {many}"))
+    return f"{tensor.name} = {tensor.name}.reshape({shape})"
 
 
 def _created(tensor: Tensor, shape: str) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -12,10 +16,12 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import tilelang as tile
 import tilelang.language as hl
+from examples.jagged.grouped_gemm import grouped_gemm
 from tests.gradients.kernels import COLUMNS, OFFSETS, case, registered
 from tilelang.runtime import torch_shapes
 from tilelang.runtime.torch_shapes import SizeRule, rule_for
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 CASE = case()
 X, W, STARTS = (torch.from_numpy(a) for a in (CASE.x, CASE.w, OFFSETS))
 
@@ -190,6 +196,63 @@ def test_static_arguments_that_are_symbols():
         assert run(X, n).shape == (2 * len(X) + n, COLUMNS)
 
 
+# ---------------------------------------------------------------- saved, and loaded elsewhere
+
+
+class Experts(torch.nn.Module):
+    """With a weight that is trained: a call is differentiated, and is one node all the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(2, 8, 4))
+
+    def forward(self, x, offsets):
+        return grouped_gemm(x, self.w, offsets)
+
+
+LOADED = """
+import sys, torch
+from examples.jagged.grouped_gemm import grouped_gemm
+grouped_gemm(torch.ones(3, 5), torch.ones(1, 5, 2), torch.tensor([0, 3]))
+program = torch.export.load(sys.argv[1]).module()
+y = program(torch.ones(7, 8), torch.tensor([0, 3, 7]))
+y.sum().backward()
+assert (y == 8).all() and [len(p.grad) for p in program.parameters()] == [2]
+"""
+
+
+def exported(layer):
+    rows = torch.export.Dim("rows", min=2, max=4096)
+    given = torch.ones(20, 8), torch.tensor([0, 3, 20])
+    return torch.export.export(layer, given, dynamic_shapes=({0: rows}, None))
+
+
+def test_a_trained_layer_is_exported_as_the_kernel_itself():
+    """Not as the part of its gradient that saves more: no other process has that operation."""
+    program, layer = exported(Experts()), Experts()
+    nodes = [str(n.target) for n in program.graph.nodes if "raggedtile" in str(n.target)]
+    plain = tile.kernel(grouped_gemm._fn)
+    plain(torch.ones(3, 5), torch.ones(1, 5, 2), torch.tensor([0, 3]))  # defines the operation
+    (callee,) = (c for t in plain._torches.values() for c in t.callees.values())
+    (defined,) = callee.operations.values()
+    assert [n.startswith(f"raggedtile.{callee.name}") for n in nodes] == [True]
+    assert str(defined.overload).startswith(f"raggedtile.{callee.name}")
+    x, offsets = torch.randn(9, 8), torch.tensor([1, 4, 9])
+    y, run = layer(x, offsets), program.module()
+    torch.testing.assert_close(run(x, offsets), y)
+    y.square().sum().backward()
+    run(x, offsets).square().sum().backward()
+    torch.testing.assert_close(next(run.parameters()).grad, layer.w.grad)
+
+
+@pytest.mark.slow
+def test_another_process_runs_what_was_saved(tmp_path):
+    torch.export.save(exported(Experts()), tmp_path / "layer.pt2")
+    command = [sys.executable, "-c", LOADED, str(tmp_path / "layer.pt2")]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+
+
 # ---------------------------------------------------------------- the rule for sizes
 
 
@@ -231,6 +294,58 @@ def test_sizes_that_are_unrolled_are_fixed_before_larger_ones_are_tried():
     assert rule.symbols == ((0,),)
     assert b.fixed and not a.fixed
     assert {b for _, b in asked} == {3, 4}
+
+
+class Equal(Symbol):
+    """A size that torch may be told to be another one."""
+
+    def __init__(self, expr, hint, told):
+        super().__init__(expr, hint)
+        self.told = told
+
+    def __eq__(self, other):
+        self.told.append({self.expr, other.expr})
+        return True
+
+
+def test_sizes_that_cannot_change_alone_change_together():
+    """Only those: `c` stands for the same number, and is free."""
+    told = []
+    sizes = [Equal(name, 20, told) for name in "abc"] + [Equal("d", 8, told)]
+
+    def shapes_of(s):
+        if s[0] != s[1]:
+            raise tile.CallError("an array of 20 rows is reshaped to 21")
+        return ((s[0], s[2], s[3]),)
+
+    rule = rule_for(sizes, shapes_of)
+    assert rule.symbols == ((0, 1), (2,), (3,))
+    assert rule.at((5, 5, 6, 7)) == ((5, 6, 7),)
+    assert told == [{"a", "b"}] and not any(s.fixed for s in sizes)
+
+
+@tile.kernel
+def products_of_heads(q, k, heads: hl.constexpr):
+    """Rows of q are those of k: no size of one alone is another's."""
+    M = q.shape[0]
+    q3, k3 = (a.reshape(M, heads, a.shape[1] // heads) for a in (q, k))
+    y = hl.empty([M, heads], dtype=q.dtype)
+    for t in hl.tile(M):
+        for h in hl.grid(heads):
+            y[t, h] = (q3[t, h, :] * k3[t, h, :]).sum(1)
+    return y
+
+
+def test_rows_that_arrays_share_are_exported():
+    class Heads(torch.nn.Module):
+        def forward(self, q, k):
+            return products_of_heads(q, k, 2)
+
+    rows = torch.export.Dim("rows", min=2, max=4096)
+    given = torch.randn(20, 8), torch.randn(20, 8)
+    program = torch.export.export(Heads(), given, dynamic_shapes=({0: rows}, {0: rows})).module()
+    for q, k in (given, (torch.randn(7, 8), torch.randn(7, 8))):
+        torch.testing.assert_close(program(q, k), (q * k).reshape(-1, 2, 4).sum(2))
 
 
 @tile.kernel

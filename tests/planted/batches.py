@@ -9,9 +9,15 @@ import pytest
 
 import tilelang as tile
 from tests.planted.passes import Mutation
-from tests.runtime import test_batching, test_buckets, test_sharding
+from tests.runtime import test_batching, test_buckets, test_buckets_of_views, test_sharding
 from tests.subjects import SUBJECTS
-from tests.transforms import test_batch, test_multiples, test_partition, test_stages
+from tests.transforms import (
+    test_batch,
+    test_multiples,
+    test_partition,
+    test_stages,
+    test_tile_sums,
+)
 from tilelang.ir import Apply, Load, Store, Var, walk
 from tilelang.runtime import (
     buckets,
@@ -95,6 +101,13 @@ def _counted() -> None:
 
 def _unclipped(factor, ragged, known):
     return factor
+
+
+_tiles_kept_whole = partition._counted
+
+
+def _cut_anew(factor, known):
+    return replace(_tiles_kept_whole(factor, known), together=factor.together)
 
 
 def _number(case):
@@ -200,6 +213,25 @@ MUTATIONS = (
     Mutation(
         "what brings elements together is split", partition, "_keeps", lambda *args: True,
         _obstacle("a whole row"),
+    ),
+    Mutation(
+        "rows that lie elsewhere are rows", buckets, "_strides", lambda shape, dim: shape[dim],
+        lambda: test_buckets_of_views.test_forms_whose_rows_lie_elsewhere_are_refused(
+            test_buckets_of_views.elsewhere
+        ),
+    ),
+    Mutation(
+        "sums of tiles are added whatever is done with them", partition, "added_alone",
+        lambda ir, axes, exprs, known: {
+            id(e) for expr in exprs for e in walk(expr) if isinstance(e, Apply) and e.op == "sum"
+        },
+        lambda: test_tile_sums.test_what_goes_by_how_rows_are_cut_is_not_split(
+            test_tile_sums.squares
+        ),
+    ),
+    Mutation(
+        "tiles that are told apart are cut", partition, "_counted", _cut_anew,
+        lambda: test_tile_sums.test_parts_put_together_are_the_whole(test_tile_sums.begins),
     ),
     Mutation(
         "positions are those of a device", positions, "plus", lambda expr, number: expr,

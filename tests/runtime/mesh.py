@@ -42,6 +42,7 @@ from examples.jagged.varlen_attention import varlen_attention
 from tests import xla
 from tests.transforms.test_partition import heads_of_columns, rows_of_sequences
 from tests.transforms.test_stages import running_sum, softmax_in_pieces
+from tests.transforms.test_tile_sums import products
 
 try:  # spelled in torch
     from examples.dense.batched_matmul import batched_matmul
@@ -173,6 +174,7 @@ CASES = {
     "gradients of sequences": (gradients_of_sequences, SEQUENCES, ONE, (P("d"), P(), P(), P())),
     "gradients of boxes": (gradients_of_boxes, BOXES, ONE, (P("d"), P(), P())),
     "a sum of rows": (jagged_sum, (X, OFFSETS), ONE, (P("d"), P())),
+    "sums of tiles": (tile.kernel(products), (X, X[:, :8], OFFSETS), ONE, (P("d"), P("d"), P())),
     "a mean of rows": (jagged_mean, (X, OFFSETS), ONE, (P("d"), P())),
     "keys": (flash_attention, HEADS, ONE, (P(), P(None, None, "d"), P())),
     "nothing": (grouped_gemm, GEMM, ONE, (P(), P(), P())),

@@ -46,6 +46,7 @@ RIGHT = {
     ),
     "gradients of boxes": (ADDED, "P('d', None), P(None, None, None)"),
     "a sum of rows": (ADDED, "P(None, None)"),
+    "sums of tiles": (ADDED, "P(None, None)"),
     "a mean of rows": (ADDED, "P(None, None)"),
     "gradients of rows": (ADDED, "P('d', None), P(None, None, None)"),
     "gradients of columns": (ADDED, "P(None, None), P(None, None, 'd')"),

@@ -70,6 +70,23 @@ def twice(x):
     return y, z
 
 
+@tile.kernel
+def forms(x):
+    """One result in three shapes, and once more; it is read by the next launch, too."""
+    y = hl.empty(x.shape, dtype=x.dtype)
+    s = hl.empty([x.shape[0]], dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = hl.exp(x[t, :])
+    for t in hl.tile(x.shape[0]):
+        s[t] = y[t, :].sum(1)
+    return y.reshape(3, 2, 8), y, s, y.T, y
+
+
+def exponentials(x):
+    y = jnp.exp(x)
+    return y.reshape(3, 2, 8), y, y.sum(1), y.T, y
+
+
 CASES = {
     "a number, in two launches": (
         scaled, lambda x, s: (x * s + jnp.exp(s), x * s), (X, np.float32(0.5)),
@@ -79,6 +96,7 @@ CASES = {
         layer, lambda x, w: jnp.tanh(x @ w.T), (X.reshape(2, 3, 8), X[:4].copy()),
     ),
     "turned": (columns, lambda x: jax.nn.softmax(x, 0), (X,)),
+    "several forms": (forms, exponentials, (X,)),
     "two names": (twice, lambda x: (x * 3, (x * x).reshape(-1)), (X,)),
 }  # fmt: skip
 
@@ -113,6 +131,17 @@ def test_in_torch():
     )
 
 
+def test_several_forms_in_torch():
+    """One of them alone, all of them, and a gradient of a gradient."""
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(X).requires_grad_()
+    forms(x)[3].sum().backward()
+    assert torch.allclose(x.grad, x.exp())
+    (first,) = torch.autograd.grad(sum(r.sum() for r in forms(x)), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    assert torch.allclose(first, 5 * x.exp()) and torch.allclose(second, 5 * x.exp())
+
+
 def test_a_batch_of_gradients():
     numbers = jnp.arange(3.0)
     found = jax.vmap(jax.grad(lambda s: scaled(X, s)[1].sum()))(numbers)
@@ -139,3 +168,15 @@ def test_a_view_of_what_is_made_is_refused():
 
     with pytest.raises(tile.CallError, match="flat is another view of what the kernel makes"):
         jax.grad(lambda x: again(x).sum())(X)
+
+
+def test_an_argument_that_is_returned_in_another_shape_is_refused():
+    @tile.kernel
+    def beside(x):
+        y = hl.empty(x.shape, dtype=x.dtype)
+        for t in hl.tile(x.shape[0]):
+            y[t, :] = x[t, :] * 3
+        return y, x.reshape(-1)
+
+    with pytest.raises(tile.CallError, match="it returns its argument x in another shape"):
+        jax.grad(lambda x: beside(x)[0].sum())(X)

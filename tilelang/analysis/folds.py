@@ -149,7 +149,7 @@ def _wrong(term: _Term, axis: str, ir: KernelIR, defined: Definitions) -> str:
     if not goes_by(term.value):
         free = term.op in ONCE and not any(map(goes_by, term.under))
         return "value" if free else ""
-    core = _core(term.value, goes_by, defined)
+    *_, core = scaled(term.value, goes_by, defined)
     if not isinstance(core, Apply) or term.op not in PARTS:
         return ""
     if kind(core) not in ("reduce", "contract"):
@@ -158,16 +158,17 @@ def _wrong(term: _Term, axis: str, ir: KernelIR, defined: Definitions) -> str:
     return core.op if axis in gone and core.op not in PARTS[term.op] else ""
 
 
-def _core(expr: Expr, goes_by: Callable[[Expr], bool], defined: Definitions) -> Expr:
-    """The value without what a fold of sums may be scaled, shaped and named by."""
+def scaled(expr: Expr, goes_by: Callable[[Expr], bool], defined: Definitions) -> Iterator[Expr]:
+    """The value, and step by step without what scales, shapes or names what is folded."""
+    yield expr
     match expr:
         case Var(name) if name in defined.values:
-            return _core(defined.values[name], goes_by, defined)
+            yield from scaled(defined.values[name], goes_by, defined)
         case Apply(op, (value,)) if op in OPS and OPS[op].scales:
-            return _core(value, goes_by, defined)
+            yield from scaled(value, goes_by, defined)
         case Apply("mul" | "div", (value, by)) if not goes_by(by):
-            return _core(value, goes_by, defined)
+            yield from scaled(value, goes_by, defined)
         case Apply("mul", (by, value)) if not goes_by(by):
-            return _core(value, goes_by, defined)
+            yield from scaled(value, goes_by, defined)
         case _:
-            return expr
+            return

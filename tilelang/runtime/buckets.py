@@ -9,6 +9,7 @@ many rows there are has another program for more of them, and is refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -63,7 +64,10 @@ def _bucketed(shape: Shape, dims: frozenset[int]) -> Shape:
 
 
 def ragged_rows(ir: KernelIR) -> dict[str | None, frozenset[int]]:
-    """Of every tensor the dimensions that only tiles over ragged ranges index, unmoved."""
+    """Of every tensor the dimensions that only tiles over ragged ranges index, unmoved.
+
+    So do they in every form of the array, such as x.reshape(rows, heads, width).
+    """
     ragged = {axis.name for axis in ir.axes if axis.static is None and axis.kind == "tile"}
     seen = {t.name: set(range(len(t.shape))) for t in ir.tensors}
     for name, index in _references(ir):
@@ -71,8 +75,37 @@ def ragged_rows(ir: KernelIR) -> dict[str | None, frozenset[int]]:
             if not (isinstance(entry, Along) and entry.axis in ragged and entry.offset is None):
                 seen[name].discard(dim)
     used = {name for name, _ in _references(ir)}
-    views = {n for t in ir.tensors if t.view is not None for n in (t.name, t.view.source)}
-    return {n: frozenset(d if n in used - views else ()) for n, d in seen.items()}
+    rows: dict[str | None, set[int]] = {t.name: set() for t in ir.tensors}
+    for root in (t for t in ir.tensors if t.view is None):
+        forms = [t for t in ir.tensors if ir.root(t.name) == root.name]
+        indexed = [t for t in forms if t.name in used]
+        for dim in range(len(root.shape)):
+            found = {t.name: _same_rows(ir, t, dim) for t in forms}
+            found |= {t.name: found[t.name] & seen[t.name] for t in indexed}
+            if indexed and all(found[t.name] for t in indexed):
+                for name, dims in found.items():
+                    rows[name] |= {min(dims)} if dims else set()
+    return {name: frozenset(dims) for name, dims in rows.items()}
+
+
+def _same_rows(ir: KernelIR, tensor: Tensor, dim: int) -> set[int]:
+    """The dimensions of a form that are one of its array, for any number of rows of that.
+
+    As many elements are before and behind a row.  Of one row several dimensions may be it.
+    """
+    view = tensor.view
+    if view is None:
+        return {dim}
+    source = ir.tensor(view.source)
+    found = _same_rows(ir, source, dim)
+    if view.how == "permute":
+        return {mine for mine, theirs in enumerate(view.arg) if theirs in found}
+    own = {_strides(source.shape, theirs) for theirs in found}
+    return {mine for mine in range(len(tensor.shape)) if _strides(tensor.shape, mine) in own}
+
+
+def _strides(shape: Shape, dim: int) -> tuple[int, int, int]:
+    return math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
 
 
 def ends(ir: KernelIR) -> dict[str, tuple[Place, ...]]:
@@ -87,7 +120,7 @@ def ends(ir: KernelIR) -> dict[str, tuple[Place, ...]]:
     for name, index in _references(ir, ending=True):
         for dim, entry in enumerate(index):
             if isinstance(entry, Along) and dim in rows[name]:
-                held.setdefault(entry.axis, set()).add((name, dim))
+                held.setdefault(entry.axis, set()).add((ir.root(name), _of_array(ir, name, dim)))
     for axis in ir.axes:
         for load in (*_bounds(axis.begin), *_bounds(axis.end)):
             found.setdefault(load, set()).update(held.get(axis.name, ()))
@@ -99,6 +132,12 @@ def ends(ir: KernelIR) -> dict[str, tuple[Place, ...]]:
         if all(own.values()) and read <= {load.index for load in own}:
             made[name] = tuple(sorted(set[Place]().union(*own.values())))
     return made
+
+
+def _of_array(ir: KernelIR, name: str, dim: int) -> int:
+    """The dimension of an array that is a row of a form of it."""
+    tensor, root = ir.tensor(name), ir.tensor(ir.root(name))
+    return next(d for d in range(len(root.shape)) if dim in _same_rows(ir, tensor, d))
 
 
 def _bounds(expr: Expr) -> Iterator[Load]:
@@ -129,8 +168,10 @@ def _without_rows(ir: KernelIR, rows: dict[str | None, frozenset[int]]) -> Kerne
     """The kernel, whatever its rows: everything else has to be the same for more of them."""
 
     def cut(tensor: Tensor) -> Tensor:
-        dims = enumerate(tensor.shape)
-        return replace(tensor, shape=tuple(0 if d in rows[tensor.name] else n for d, n in dims))
+        dims, view = enumerate(tensor.shape), tensor.view
+        shape = tuple(0 if d in rows[tensor.name] else n for d, n in dims)
+        view = replace(view, arg=shape) if view is not None and view.how == "reshape" else view
+        return replace(tensor, shape=shape, view=view)
 
     axes = (a if a.static is not None else replace(a, max_extent=None) for a in ir.axes)
     return replace(ir, tensors=tuple(map(cut, ir.tensors)), axes=tuple(axes))

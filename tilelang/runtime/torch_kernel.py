@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import CallError, GradientError
-from ..ir import TensorSpec
+from ..ir import KernelIR, TensorSpec
 from ..reads import Object, Same, stamp
 from . import torch_ops
 from .given import Given, check_value
@@ -99,6 +99,13 @@ def called(compiler: KernelCompiler, names: Sequence[str], values: Sequence[Any]
         callee, tensors = _bound(compiler, names, values)
         structure = callee.parse(torch_ops.specs(callee, tensors), ()).ir.structure
     return structured(structure, torch_ops.call(callee, tensors))
+
+
+def register(
+    compiler: KernelCompiler, names: Sequence[str], values: Sequence[Any], ir: KernelIR
+) -> None:
+    """Defines the operation of a call: programs that were saved elsewhere hold it by name."""
+    torch_ops.register(_bound(compiler, names, values)[0], ir)
 
 
 def _bound(

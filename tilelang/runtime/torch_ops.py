@@ -127,11 +127,17 @@ def call(callee: Callee, tensors: Sequence[Any], sizes: Sequence[Any] = ()) -> l
     _refuse_tangents(parsed.ir.name, callee.tensors, tensors)
     form = form_of(parsed.ir)
     operation = _operation(callee, form)
-    if wants_gradient(tensors) and not torch._C._is_tracing():
+    if wants_gradient(tensors) and not _as_one_node():
         new = differentiated(_recorded(callee, operation, tensors, sizes, parsed), tensors)
     else:
         new = listed(operation.overload(*tensors, *_sizes(callee, sizes)))
     return _with_arguments(parsed.ir, form, callee, tensors, new)
+
+
+def _as_one_node() -> bool:
+    """Whether a program is to hold the operation itself, which has a gradient wherever it runs."""
+    exported = torch.compiler.is_exporting() and not torch._C._are_functorch_transforms_active()
+    return torch._C._is_tracing() or exported
 
 
 @contextmanager
@@ -227,6 +233,11 @@ def name_of(kernel: str, *parts: object) -> str:
     """A name for an operation: the kernel's, and a digest of what else tells it from others."""
     digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
     return f"{kernel}_{digest}"
+
+
+def register(callee: Callee, ir: KernelIR) -> None:
+    """Defines the operation of a kernel, whether torch asks for it or not."""
+    _operation(callee, form_of(ir))
 
 
 def _operation(callee: Callee, form: Schema) -> Operation:

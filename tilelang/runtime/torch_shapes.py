@@ -5,12 +5,16 @@ it for some: each symbol in turn is one larger, and the sizes of the results fol
 That is a guess, and it is tested twice: on other numbers at once, and whenever the kernel runs.
 A symbol for which no such rule holds is fixed to its number, and torch compiles anew for others;
 so is one that makes the kernel longer, as of a loop that is unrolled: it is another kernel.
+Symbols that cannot change alone, as rows of `k.reshape(q.shape[0], ...)`, may change together, if
+they stand for the same number: torch is told that they are equal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -90,13 +94,24 @@ def rule_for(
         if not isinstance(size, int):
             places.setdefault(str(size.node.expr), []).append(n)
     symbols, steps = list[tuple[int, ...]](), list[Shapes]()
-    for found in places.values():
-        step = _step(hints, found, base, shapes_of, length_of)
+    step_of = partial(_step, hints, base=base, shapes_of=shapes_of, length_of=length_of)
+    left = list(places.values())
+    while left:
+        found = left.pop(0)
+        step, equal = step_of(found), list[list[int]]()
+        for other in left if step is None else ():
+            same = hints[other[0]] == hints[found[0]]
+            if step is None and same and step_of(other) is None:
+                equal.append(other)
+                step = step_of([*found, *chain(*equal)])
         if step is None:
             _fix(sizes, found)
-        else:
-            symbols.append(tuple(found))
-            steps.append(step)
+            continue
+        for other in equal:
+            bool(sizes[found[0]] == sizes[other[0]])  # torch notes that they are
+            left.remove(other)
+        symbols.append((*found, *chain(*equal)))
+        steps.append(step)
     rule = SizeRule(hints, base, tuple(symbols), tuple(steps))
     if _tested(rule, shapes_of):
         return rule

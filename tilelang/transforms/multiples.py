@@ -8,11 +8,15 @@ numbers must be neither 0 nor infinite: 0 / 0 of an empty part is not what 5 / 0
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Sequence
 
 from ml_dtypes import finfo, iinfo
 
-from ..ir import Apply, Const, Expr, Var
+from ..analysis.carries import Definitions
+from ..analysis.folds import PARTS, scaled
+from ..analysis.stores import mentions, sources
+from ..ir import Apply, Const, Expr, KernelIR, Var, every_store, walk
 from ..language.dtypes import is_float, to_numpy
 
 _Sizes = tuple[float, float]
@@ -98,3 +102,33 @@ def is_zero(expr: Expr) -> bool:
             return expr.attr("value") == 0
         case _:
             return False
+
+
+def added_alone(
+    ir: KernelIR, axes: Collection[str], exprs: Sequence[Expr], defined: Definitions
+) -> frozenset[int]:
+    """The sums, by identity, that nothing is done with but adding multiples of them to arrays.
+
+        hl.atomic_add(y, [tn], x[tm, tn].sum(0) * 0.5)
+
+    Sums of parts are added alike, if the factors are the same in all of them.
+    """
+
+    def varies(expr: Expr) -> bool:
+        return any(mentions(e, axis) for e in sources((expr,), ir, defined) for axis in axes)
+
+    def key(expr: Expr) -> Hashable:
+        return expr.name if isinstance(expr, Var) else id(expr)
+
+    added = (s.value for s in every_store(ir.body) if s.combine == "add")
+    values = [value.args[1] for value in added if isinstance(value, Apply)]
+    paths = [list(scaled(value, varies, defined)) for value in values]
+    seen = Counter(key(part) for expr in exprs for part in walk(expr))
+    passed = Counter(key(e) for path in paths for e in path if isinstance(e, Var))
+    return frozenset(
+        id(path[-1])
+        for path in paths
+        if isinstance(path[-1], Apply) and path[-1].op in PARTS["sum"]
+        and all(seen[key(e)] == passed.get(key(e), 1) for e in path)
+        and is_float(path[-1].type.dtype) <= all(is_float(e.type.dtype) for e in path)
+    )  # fmt: skip

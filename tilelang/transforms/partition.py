@@ -54,9 +54,9 @@ from ..ir import (
     walk,
 )
 from ..ir import definitions as assigned
-from ..ir.traversal import reduced
+from ..ir.traversal import loads, reduced
 from ..language.op import OPS, SAME
-from .multiples import is_multiple, is_zero, turned_back, uncast
+from .multiples import added_alone, is_multiple, is_zero, turned_back, uncast
 from .positions import (
     BEGINS,
     following,
@@ -211,7 +211,7 @@ def _checked(factor: Factor, known: _Kernel) -> Factor:
     """The factor with its kind; `_Obstacle` where there is none."""
     _only_indexed(factor, known)
     _beside(factor, known)
-    factor = replace(factor, counted=_counted(factor, known))
+    factor = _counted(factor, known)
     ragged = {a for a in factor.axes if known.ir.axis(a).static is None}
     for name in factor.axes - ragged:
         if known.ir.axis(name).static != (0, factor.size):
@@ -274,26 +274,30 @@ def _beside(factor: Factor, known: _Kernel) -> None:
             raise _Obstacle(f"{both} bring every position of it to every other", loop.loc)
 
 
-def _counted(factor: Factor, known: _Kernel) -> bool:
-    """Whether positions along the axes are numbers, which those of the whole can stand for."""
-    found = False
-    for expr in _expressions(known.ir):
-        for number in numbers(expr):
-            if number.axis in factor.axes:
-                found = True
-                if isinstance(number, TileScalar) and number.what not in BEGINS:
-                    raise _Obstacle(
-                        f"tiles of {_user(known, number.axis)} are numbered, and cut anew in parts",
-                        place_of(expr, number),
-                    )
-    return found
+def _counted(factor: Factor, known: _Kernel) -> Factor:
+    """Whether positions along the axes are numbers, which those of the whole can stand for.
+
+    Tiles that the author fixed stay whole where they are told apart by what they begin at.
+    """
+    found = [(n, e) for e in _expressions(known.ir) for n in numbers(e) if n.axis in factor.axes]
+    together = factor.together
+    for number, expr in found:
+        if not isinstance(number, TileScalar):
+            continue
+        axis = known.ir.axis(number.axis)
+        if number.what not in BEGINS or (axis.fixed and axis.static is None):
+            how = "begin elsewhere" if number.what in BEGINS else "are numbered, and cut anew"
+            raise _Obstacle(f"tiles of {axis.user} {how} in parts", place_of(expr, number))
+        together = math.lcm(together, axis.fixed or 1)
+    return replace(factor, counted=bool(found), together=together)
 
 
 def _elementwise(factor: Factor, known: _Kernel) -> None:
-    """No operation brings elements along the axes together."""
-    for expr in _expressions(known.ir):
+    """No operation brings elements along the axes together, but sums that are only added."""
+    sums = added_alone(known.ir, factor.axes, exprs := [*_expressions(known.ir)], known.defined)
+    for expr in exprs:
         for part in walk(expr):
-            if isinstance(part, Apply) and not _keeps(part, factor.axes):
+            if isinstance(part, Apply) and id(part) not in sums and not _keeps(part, factor.axes):
                 axis = next(d for a in part.args for d in a.type.shape if d in factor.axes)
                 raise _Obstacle(
                     f"{part.op} brings elements along {_user(known, str(axis))} together",
@@ -363,13 +367,9 @@ def _put_together(added: Mapping[str, str], known: _Kernel) -> tuple[tuple[str, 
 
 
 def _unread(added: frozenset[str], known: _Kernel) -> None:
-    loaded = (tensor for expr in _expressions(known.ir) for tensor in _loaded(expr))
-    for name in sorted(added & {known.ir.root(tensor) for tensor in loaded}):
+    read = {known.ir.root(e.tensor) for expr in _expressions(known.ir) for e in loads(expr)}
+    for name in sorted(added & read):
         raise _Obstacle(f"{name} is added up over devices and read by the kernel")
-
-
-def _loaded(expr: Expr) -> Iterator[str]:
-    return (part.tensor for part in walk(expr) if isinstance(part, Load))
 
 
 def _once(added: frozenset[str], known: _Kernel) -> None:
