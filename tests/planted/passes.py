@@ -401,6 +401,10 @@ MUTATIONS = (
         test_folds.test_flags_that_flip,
     ),
     Mutation(
+        "what the last tile made is taken", folds, "of_lanes", lambda part: (),
+        lambda: test_folds.test_what_only_the_last_tile_made(test_folds.of_the_last),
+    ),
+    Mutation(
         "the greatest of every tile is added", folds, "kind", lambda expr: "",
         lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.scaled_least),
     ),
