@@ -180,7 +180,7 @@ def _holds(run: Run, statement: If) -> bool:
 def _term(run: Run, term: Term) -> int:
     """The number that a scalar is, times its factor."""
     if not term.tensor:
-        return term.factor * int(run.at[term.axis])
+        return term.factor * (int(run.at[term.axis]) // term.share)
     place = (int(run.at[term.axis]) + term.later,) if term.axis else ()
     run.read[term.tensor][place] = True
     return term.factor * int(run.memory[term.tensor][place])
