@@ -60,6 +60,7 @@ UNARY |= {"neg": "-({})", "kept": "hl.where({0} > 0, {0}, 1.0)"}
 UNARY |= {"detached": "hl.detach({})", "cut off": "({}).detach()"}
 UNARY |= {"stopped": "jax.lax.stop_gradient({})"}
 BINARY = {"max": "hl.maximum({}, {})"} | {op: f"({{}} {op} {{}})" for op in "+-*/"}
+AS_IT_IS = [{n} for n in ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn", "float8_e5m2")]
 WHOLE = {"where": "hl.where({0} < {1}, {0} * 2, {1})"}
 UPDATE = {
     "sum": "{} + {}",
@@ -442,7 +443,7 @@ def _dot(scope: Scope, dot: Dot) -> Text:
     """`hl.dot(a, b)` with operands turned as it needs them; loads keep their dtype if it is one."""
     pair = (dot.left, dot.right)
     dtypes = {scope.program.tensor(v.tensor).dtype if isinstance(v, Load) else "" for v in pair}
-    as_it_is = dtypes in ({"float32"}, {"bfloat16"}, {"int8"})
+    as_it_is = dtypes in AS_IT_IS
     sides = [
         _load(scope, v) if as_it_is and isinstance(v, Load) else _value(scope, v) for v in pair
     ]

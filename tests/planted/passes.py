@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import tilelang as tile
 from tests.analysis import test_folds, test_lags, test_order
 from tests.codegen import (
     test_block_groups,
@@ -56,7 +57,7 @@ from tests.passes import (
     test_wide_carries,
     test_wide_operands,
 )
-from tests.schedule import test_estimate, test_rewriting, test_verify
+from tests.schedule import test_estimate, test_rewriting, test_verify, test_within
 from tilelang.analysis import axes, folds, lags, order, uses
 from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions, host
@@ -325,6 +326,11 @@ MUTATIONS = (
     Mutation(
         "masks of stores lie along the last dimensions", stores, "_aligned", _at_the_end,
         test_masked_stores.test_a_mask_of_rows_is_a_column,
+    ),
+    Mutation(
+        "a copy of all heads has the rows of one store", stores, "_left_out",
+        lambda arrays, window: {()},
+        lambda: test_within.stored_twice(tile.Config({"tm": 16, "ts": 16}, within=["h"])),
     ),
     Mutation(
         "what was read once is not read again", expressions, "sources", lambda expr: frozenset(),
