@@ -395,9 +395,12 @@ class Plan:
         return next(a for a in self.arrays if a.name == name)
 
     @property
-    def exact(self) -> bool:
-        """Whether some blocks begin with a range: only Pallas's TPU interpreter can run those."""
-        return any(window.exact for launch in self.launches for window in launch.windows)
+    def varying(self) -> bool:
+        """Whether some copies are as long as memory says: only Pallas's TPU interpreter has those.
+
+        Of blocks that begin with a range, and of tiles that are cut from other rows.
+        """
+        return any(w.exact or w.noted for launch in self.launches for w in launch.windows)
 
     def __str__(self) -> str:
         return "\n".join([*self.why, *(_launch_text(launch) for launch in self.launches)])
