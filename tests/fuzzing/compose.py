@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.fuzzing.beside import beside
 from tests.fuzzing.carried import carried
-from tests.fuzzing.changes import changed, swapped
+from tests.fuzzing.changes import changed, sites, swapped
 from tests.fuzzing.counted import counted
 from tests.fuzzing.draw import draw
 from tests.fuzzing.guarded import guarded
@@ -27,7 +27,9 @@ from tests.fuzzing.program import (
     Program,
     Reduce,
     TileNumber,
+    Update,
     Value,
+    from_0,
     parts,
 )
 from tests.fuzzing.relocated import relocated
@@ -199,7 +201,10 @@ def fixed(program: Program, rng: random.Random) -> Program:
 
     Of those that products sum along, if there are any: defaults would take them whole.
     """
-    tiles = [n for n, a in enumerate(program.axes) if a.kind == "tile"]
+    sites_of = (s for s in sites(program.body) if isinstance(s.node, Update))
+    turning = {name for s in sites_of if s.node.op in ("turn", "set") for name in s.open}
+    axes = enumerate(program.axes)  # how many tiles a range has goes by where it lies
+    tiles = [n for n, a in axes if a.kind == "tile" and (from_0(a) or a.name not in turning)]
     for kind in (Reduce, Dot):
         summed = {p.axis for p in parts(program.body) if isinstance(p, kind)}
         tiles = [n for n in tiles if is_counted(program.axes[n], summed)] or tiles
@@ -212,8 +217,7 @@ def fixed(program: Program, rng: random.Random) -> Program:
 
 def is_counted(axis: Axis, summed: Collection[str]) -> bool:
     """Whether the tiles of a summed loop begin at 0, and one position is in one of them."""
-    inside = axis.offsets or axis.length or axis.until or axis.local or axis.most
-    return axis.name in summed and not inside
+    return axis.name in summed and from_0(axis)
 
 
 def numbered(program: Program, name: str) -> Program:

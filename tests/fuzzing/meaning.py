@@ -44,6 +44,7 @@ from tests.fuzzing.program import (
     Update,
     Value,
     Whole,
+    from_0,
     held,
     parts,
     tile_of,
@@ -202,10 +203,13 @@ def _loop(run: Run, axis: str, body: tuple[Statement, ...], values: dict[str, Na
 
 def _size(run: Run, name: str) -> int:
     """How many positions are done at a time, 0 for all: the author's tiles, where they count."""
+    axis = run.program.axis(name)
+    if axis.block and from_0(axis):
+        return axis.block
     numbered = any(
         p.number and p.axis == name for p in parts(run.program.body) if isinstance(p, Pick)
     )
-    return tile_of(run.program.axis(name)) if numbered else run.block
+    return tile_of(axis) if numbered else run.block
 
 
 def _inserted(run: Run, axis: str, step: Array) -> dict[str, Array]:

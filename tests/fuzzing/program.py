@@ -517,6 +517,11 @@ def tile_of(axis: Axis) -> int:
     return axis.block or USUAL
 
 
+def from_0(axis: Axis) -> bool:
+    """Whether every tile is one of a whole dimension's, of which one position is in one."""
+    return not (axis.offsets or axis.length or axis.until or axis.local or axis.most)
+
+
 def _last(program: Program, term: Term) -> int:
     if not term.tensor:
         return (program.axis(term.axis).size - 1) // term.share

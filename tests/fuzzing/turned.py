@@ -12,14 +12,15 @@ import random
 from dataclasses import replace
 
 from tests.fuzzing.changes import sites, swapped
-from tests.fuzzing.program import Number, Program, Update
+from tests.fuzzing.program import Number, Program, Update, from_0
 
 LAST = 0.4  # of the sums
 
 
 def turned(program: Program, rng: random.Random) -> Program | None:
     """The program with one sum so changed; None if it has none."""
-    every = (site.node for site in sites(program.body))
+    fixed = {a.name for a in program.axes if a.block and not from_0(a)}
+    every = (site.node for site in sites(program.body) if not fixed & {*site.open})
     found = [node for node in every if isinstance(node, Update) and node.op == "sum"]
     if not found:
         return None

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-import tilelang as tile
 from tests.analysis import test_folds, test_lags, test_order
 from tests.codegen import (
     test_block_groups,
@@ -330,7 +329,7 @@ MUTATIONS = (
     Mutation(
         "a copy of all heads has the rows of one store", stores, "_left_out",
         lambda arrays, window: {()},
-        lambda: test_within.stored_twice(tile.Config({"tm": 16, "ts": 16}, within=["h"])),
+        lambda: test_within.test_it_is_refused("several stores"),
     ),
     Mutation(
         "what was read once is not read again", expressions, "sources", lambda expr: frozenset(),
