@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.fuzzing.changes import Site, mapped, sites, swapped
+from tests.fuzzing.changes import Site, mapped, sites
 from tests.fuzzing.program import (
     Axis,
     Load,
@@ -93,14 +93,17 @@ def _seen(program: Program, tensor: Tensor, rng: random.Random) -> Program:
     size = program.axis(loads[0].node.index[place].axis).size
     front, name = rng.random() < TURNED, f"h{len(program.views) + 1}_view"
     alone = len(loads) == 1 and rng.random() < 0.7
-    made, ranks = program, set[int]()
+    made, found = program, list[Load]()
     for site in loads:
         made, new = _of_head(made, site, place, size, alone, rng)
-        ranks.add(len(new))
-        found = Load(tensor.name, new, name)
-        made = replace(made, body=swapped(made.body, site.node, found))
-        place_in = len(new) - (len(site.node.index) - place)
-    (rank,) = ranks
+        found.append(Load(tensor.name, new, name))
+    rank, left = len(found[0].index), iter(found)
+    place_in = rank - (len(loads[0].node.index) - place)
+
+    def headed_one(node: object) -> object:
+        return next(left) if isinstance(node, Load) and node.tensor == tensor.name else node
+
+    made = replace(made, body=mapped(made.body, headed_one))
     steps = [Step("split", (place_in, size))]
     if front and rank > 1:
         order = [n for n in range(rank + 1) if n != place_in]

@@ -10,7 +10,18 @@ import pytest
 from tests.fuzzing.compose import compose, means_something
 from tests.fuzzing.headed import headed
 from tests.fuzzing.meaning import evaluate
-from tests.fuzzing.program import Axis, Load, Loop, Pick, Program, Store, Tensor, Term, parts
+from tests.fuzzing.program import (
+    Axis,
+    Binary,
+    Load,
+    Loop,
+    Pick,
+    Program,
+    Store,
+    Tensor,
+    Term,
+    parts,
+)
 from tests.fuzzing.relocated import relocated
 from tests.fuzzing.text import source
 from tests.fuzzing.view import Step, View
@@ -68,11 +79,25 @@ def test_heads_are_drawn() -> None:
     made = [headed(p, random.Random(n)) for n, p in enumerate(programs)]
     found = [p for p in made if p is not None and means_something(p)]
     assert len(found) > 15
+    for program in found:  # every load of an array that has heads is of one
+        loads = [p for p in parts(program.body) if isinstance(p, Load)]
+        seen = {load.tensor for load in loads if load.view}
+        assert seen and all(load.view for load in loads if load.tensor in seen)
     views = [v for p in found for v in p.views]
     assert {s.how for v in views for s in v.steps} == {"split", "permute", "join"}
     picks = [pick for p in found for pick in parts(p.body) if isinstance(pick, Pick) and pick.terms]
     assert any(t.tensor for pick in picks for t in pick.terms)
     assert any(p.back for program in programs for p in parts(program.body) if isinstance(p, Pick))
+
+
+def test_every_load_of_an_array_is_of_a_head() -> None:
+    both = Binary("*", *(Load("x", (Pick("t", shift), Pick("c"))) for shift in (0, 1)))
+    body = (Loop("h", (Loop("t", (Store("y", (Pick("h"), Pick("t"), Pick("c")), both),)),)),)
+    tensors = (Tensor("x", (6, 8), "float32", "input"), of_head().tensors[-1])
+    program = Program((HEAD, ROWS, COLUMNS), tensors, body)
+    made = [headed(program, random.Random(seed)) for seed in range(8)]
+    texts = [source(p) for p in made if p is not None]
+    assert texts and all(text.count("_view[") >= 2 and " x[" not in text for text in texts)
 
 
 @pytest.mark.slow
