@@ -29,6 +29,9 @@ def _of_jax(result: Any) -> np.ndarray:
     return np.asarray(result)
 
 
+AS_INTEGERS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+
+
 def from_torch(
     function: Callable[..., Any], arguments: Sequence[Any], device: Any = "cpu", **options: Any
 ) -> Any:
@@ -42,16 +45,18 @@ def from_torch(
 def _of_torch(result: Any) -> np.ndarray:
     assert isinstance(result, torch.Tensor), f"torch tensors gave a {type(result).__name__}"
     result = result.detach().cpu()
-    if result.dtype == torch.bfloat16:
-        return result.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    name = str(result.dtype).removeprefix("torch.")
+    if name in AS_INTEGERS:
+        return result.view(getattr(torch, AS_INTEGERS[name])).numpy().view(getattr(ml_dtypes, name))
     return result.numpy()
 
 
 def to_torch(array: np.ndarray) -> Any:
-    """A tensor of the same dtype; torch does not know NumPy's bfloat16."""
+    """A tensor of the same dtype; torch does not know what NumPy has by ml_dtypes."""
     assert torch is not None
-    if array.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    name = array.dtype.name
+    if name in AS_INTEGERS:
+        return torch.from_numpy(array.view(AS_INTEGERS[name])).view(getattr(torch, name))
     return torch.from_numpy(array)
 
 

@@ -156,14 +156,7 @@ def strict(program: Program, seed: int) -> checks.Call:
     rows may come before or after another.  Bounds and other rows are checked all the same.
     """
     subject, config = program.subject, WILD[program.form](program.subject)
-    params = pltpu.InterpretParams(
-        detect_races=True,
-        dma_execution_mode="on_wait",
-        out_of_bounds_reads="raise",
-        random_seed=seed,
-        uninitialized_memory="nan",
-    )
-    kernel = tile.kernel(inspect.unwrap(subject.kernel), interpret=params, checks=False)
+    kernel = strictly(subject.kernel, seed)
 
     def call(*arguments: Any) -> Any:
         result = from_jax(kernel, arguments, config=config)
@@ -172,6 +165,18 @@ def strict(program: Program, seed: int) -> checks.Call:
         return result
 
     return call
+
+
+def strictly(kernel: tile.Kernel, seed: int) -> tile.Kernel:
+    """The kernel in the strict interpreter, and with no call that is checked."""
+    params = pltpu.InterpretParams(
+        detect_races=True,
+        dma_execution_mode="on_wait",
+        out_of_bounds_reads="raise",
+        random_seed=seed,
+        uninitialized_memory="nan",
+    )
+    return tile.kernel(inspect.unwrap(kernel), interpret=params, checks=False)
 
 
 def overlap(offsets: np.ndarray) -> bool:

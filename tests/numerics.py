@@ -39,4 +39,4 @@ def as_dtype(array: np.ndarray, dtype: str) -> np.ndarray:
         return array
     if dtype == "int32":
         return np.rint(array * 100).astype(np.int32)
-    return array.astype(getattr(ml_dtypes, dtype) if dtype == "bfloat16" else dtype)
+    return array.astype(getattr(ml_dtypes, dtype, dtype))

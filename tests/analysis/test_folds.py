@@ -131,7 +131,28 @@ def ones(acc, rows, s, tm):
     return acc + hl.full(rows.shape, 1.0, dtype=hl.float32).sum(0)
 
 
+def of_the_last(acc, rows, s, tm):
+    return rows.sum(0) * s
+
+
+def of_the_last_where_memory_says(acc, rows, s, tm):
+    return hl.where(s > 0, rows.amax(0), acc)
+
+
+def begin_of_the_last(acc, rows, s, tm):
+    return s * tm.begin
+
+
+def end_of_the_last(acc, rows, s, tm):
+    return s * tm.end
+
+
+def of_one_that_is_named(acc, rows, s, tm):
+    return hl.where(tm.end == 40, rows.amax(0), acc)
+
+
 CHANGED = (turned, taken_from, twice, halved)
+LAST = (of_the_last, of_the_last_where_memory_says, begin_of_the_last)
 REFUSED = (once, greatest, scaled_least, largest_sum, doubled, chosen, taken_off, divided, rounded)
 REFUSED += CHANGED
 TAKEN = {
@@ -143,6 +164,8 @@ TAKEN = {
     by_position: 40 * S,
     of_the_first: S,
     same_maximum: np.maximum(X.max(0), S),
+    end_of_the_last: 40 * S,
+    of_one_that_is_named: X.max(0),
     ones: np.full(3, 40.0),
 }
 
@@ -163,6 +186,67 @@ def test_what_changes_once_for_every_tile():
     assert caught.value.hint == (
         "do it once, outside of the loop of tm, or fix the tiles: hl.tile(..., block_size=...)"
     )
+
+
+@pytest.mark.parametrize("step", LAST, ids=lambda f: f.__name__)
+def test_what_only_the_last_tile_made(step):
+    with pytest.raises(ParseError) as caught:
+        carried(step).source(X, S)
+    assert caught.value.what == (
+        "acc is what the last tile of tm made, and none before it: the result would depend on the "
+        "block of tm"
+    )
+    assert caught.value.hint == (
+        "fold it, acc = acc + ... or hl.maximum(acc, ...), store it for each tile, or fix the "
+        "tiles: hl.tile(..., block_size=...); the last position is tm.end - 1"
+    )
+
+
+def test_what_a_loop_inside_of_the_last_tile_made():
+    @tile.kernel
+    def kernel(x, s):
+        y = hl.empty([1], dtype=hl.float32)
+        for g in hl.grid(1):
+            last = hl.zeros([], dtype=hl.float32)
+            for tm in hl.tile(x.shape[0]):
+                for c in hl.grid(x.shape[1]):
+                    last = x[tm, c].sum()
+            y[g] = last
+        return y
+
+    with pytest.raises(ParseError, match="last is what the last tile of tm made"):
+        kernel.source(X, S)
+
+
+def test_what_no_tile_reads_again_is_no_carry():
+    """A name that every tile writes before it reads it, though it is older than the loop."""
+
+    @tile.kernel
+    def kernel(x):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            acc = part = hl.zeros([x.shape[1]], dtype=hl.float32)
+            for tm in hl.tile(x.shape[0]):
+                part = x[tm, :].sum(0)
+                acc = acc + part
+            y[g, :] = acc
+        return y
+
+    np.testing.assert_allclose(kernel(X, config=tile.Config({"tm": 8}))[0], X.sum(0))
+
+
+def test_the_last_position_of_a_range():
+    @tile.kernel
+    def kernel(x):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            last = hl.zeros([x.shape[1]], dtype=hl.float32)
+            for tm in hl.tile(x.shape[0]):
+                last = x[tm.end - 1, :]
+            y[g, :] = last
+        return y
+
+    np.testing.assert_allclose(kernel(X, config=tile.Config({"tm": 8}))[0], X[39])
 
 
 def test_flags_that_flip():
@@ -269,6 +353,18 @@ def test_blocks_that_the_author_wrote():
         return y
 
     np.testing.assert_allclose(kernel(X), X.reshape(5, 8, 3).max(1).sum(0))
+
+    @tile.kernel
+    def last(x):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+            for tm in hl.tile(x.shape[0], block_size=8):
+                acc = x[tm, :].sum(0)
+            y[g, :] = acc
+        return y
+
+    np.testing.assert_allclose(last(X)[0], X[32:].sum(0))
 
 
 def test_what_is_made_of_another_element_is_made_again():

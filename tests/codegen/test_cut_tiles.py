@@ -9,7 +9,9 @@ from __future__ import annotations
 import inspect
 import itertools
 from dataclasses import replace
+from functools import partial
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -234,6 +236,29 @@ def test_rows_that_are_ragged_on_one_side_move_with_their_boxes():
     flat, offsets = tile.spec((32768, 512), "bfloat16"), tile.spec((129,), "int32")
     assert "move_rows(" in jagged_to_padded.source(flat, offsets, 496, target="tpu:v6e")
     assert "move_rows(" in padded_to_jagged.source(boxes, offsets, 32768, target="tpu:v6e")
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({}, {"windows": "cut"}),
+        ({"interpret": True}, {"windows": "cut"}),
+        ({"target": "tpu:v6e"}, {}),
+        ({"target": "tpu:v6e"}, {"windows": "aligned"}),
+    ],
+    ids=str,
+)
+def test_a_call_on_a_cpu(options, asked):
+    """Copies are as long as memory says: the usual interpreter has none such, for any target."""
+    kernel = tile.kernel(inspect.unwrap(permuted), **options)
+    x = rows(66, 128, np.float32)
+    order, ends = np.array([1, 0], np.int32), np.array([0, 49, 66], np.int32)
+    arguments = x, np.array([0, 17], np.int32), order, ends
+    config = tile.Config({"t": 32}, **asked)
+    assert ("rows_from(" in kernel.source(*arguments, config=config)) != ("aligned" in str(asked))
+    exact = np.concatenate([x[17:], x[:17]])
+    for call in (partial(kernel, config=config), jax.jit(partial(kernel, config=config))):
+        np.testing.assert_array_equal(call(*arguments), exact)
 
 
 @needs_libtpu

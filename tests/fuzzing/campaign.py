@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import random
 import re
 import time
@@ -24,11 +25,14 @@ from tests.fuzzing.counted import open_numbers
 from tests.fuzzing.elsewhere import try_bucket, try_mesh, try_passes
 from tests.fuzzing.program import Let, Load, Loop, Program, Store, Swap, Update, parts
 from tests.fuzzing.shrink import smaller
+from tests.fuzzing.strict import try_strict
 from tests.fuzzing.text import source
 from tests.fuzzing.trial import (
     OK,
     Outcome,
+    _specs,
     block_names,
+    failure,
     loaded,
     try_batched,
     try_compiler,
@@ -58,11 +62,13 @@ class Plan:
 
     configs  how many loop types besides the default config, each in one block size
     tpu      whether the TPU compiler must take it
+    strict   whether it is run in the strict interpreter, too, which is slow
     trials   how many smaller kernels to try for each failure
     """
 
     configs: int = 8
     tpu: bool = False
+    strict: bool = False
     trials: int = 150
 
 
@@ -138,6 +144,10 @@ def _tried(program: Program, seed: int, plan: Plan) -> Iterator[tuple[str, Outco
     for way, ask in ELSEWHERE.items():
         again = partial(ask, seeds=seeds[:BATCH])
         yield way, again(program), again, BATCH
+    if plan.strict:
+        config = next((c for c in configs if c and c.windows == "cut"), configs[-1])
+        strictly = partial(try_strict, config=config, seeds=seeds[:2])
+        yield f"strict {config}", strictly(program), strictly, 4
     if plan.tpu:
         compiled = partial(try_compiler, target=target)
         yield target, compiled(program), compiled, 1
@@ -152,13 +162,8 @@ def _configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.
     chosen = rng.sample(list(zip(forms, sizes, strict=True)), min(count, len(forms)))
     for form, size in chosen:
         yield tile.Config(dict.fromkeys(tiles, size), **form)
-    if count:  # refused unless something is made of each row of a product, in whole pieces
-        yield tile.Config(dict.fromkeys(tiles, 16), pieces=rng.choice((4, 6, 8)))
-        # refused unless rows of a matrix lie at other positions than tiles
-        yield tile.Config(dict.fromkeys(tiles, 32), loop_type="outer_pipeline", windows="cut")
-        for block in (8, 16):  # refused unless blocks divide the rows of loops inside of a step
-            sizes_of = dict.fromkeys(tiles, block)
-            yield tile.Config(sizes_of, loop_type="fori_loop", windows="flowing")
+    for windows in _FORMS if count and tiles else ():
+        yield from _legal(program, list(_FORMS[windows](program, tiles)), rng)
     if count:  # refused unless rows of a table, or a loop, are such as cores may share
         yield tile.Config(
             dict.fromkeys(tiles, rng.choice(BLOCKS)), loop_type="outer_pipeline", cores=2
@@ -168,13 +173,47 @@ def _configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.
         yield tile.Config(dict.fromkeys(tiles, rng.choice(BLOCKS)), within=[rng.choice(grids)])
         blocks = {**dict.fromkeys(tiles, rng.choice(BLOCKS)), rng.choice(grids): 2}
         yield tile.Config(blocks)  # refused unless it is a loop over groups of rows
-        whole = {
-            **dict.fromkeys(tiles, 16),
-            **{a.name: a.size for a in program.axes if a.name in grids},
-        }
-        yield tile.Config(whole, loop_type="fori_loop", windows="flowing")  # and of all of them
     yield from _turns(program, tiles, rng, count)
     yield from _moving(program, tiles, rng, count)
+
+
+def _legal(
+    program: Program, configs: list[tile.Config], rng: random.Random
+) -> Iterator[tile.Config]:
+    """One of these that is no refusal; none if all are."""
+    with loaded(program) as kernel:
+        for config in rng.sample(configs, len(configs)):
+            try:
+                kernel.lower(*_specs(program), config=config)
+            except Exception as error:  # as in a call
+                if failure(error).kind == "refused":
+                    continue
+            yield config
+            return
+
+
+def _cut(program: Program, tiles: Sequence[str]) -> Iterator[tile.Config]:
+    """Legal where rows of a matrix lie at other positions than tiles, which are more rows."""
+    heads = [[a.name] for a in program.axes if a.kind == "grid" and not a.offsets]
+    for block, within in itertools.product((8, 16, 32), (None, [], *heads)):
+        blocks = dict.fromkeys(tiles, block)
+        yield tile.Config(blocks, loop_type="outer_pipeline", windows="cut", within=within)
+
+
+def _flowing(program: Program, tiles: Sequence[str]) -> Iterator[tile.Config]:
+    """Legal where blocks divide the rows of loops inside of a step, of one group or of all."""
+    grids = {a.name: a.size for a in program.axes if a.kind == "grid"}
+    for block, groups in itertools.product((8, 16), ({}, *({n: s} for n, s in grids.items()))):
+        blocks = {**dict.fromkeys(tiles, block), **groups}
+        yield tile.Config(blocks, loop_type="fori_loop", windows="flowing")
+
+
+def _pieces(program: Program, tiles: Sequence[str]) -> Iterator[tile.Config]:
+    """Legal where something is made of each row of a product, in whole pieces."""
+    return (tile.Config(dict.fromkeys(tiles, 16), pieces=rows) for rows in (4, 6, 8))
+
+
+_FORMS = {"cut": _cut, "flowing": _flowing, "pieces": _pieces}  # which few programs have
 
 
 def _moving(
@@ -259,7 +298,7 @@ def main(argv: Sequence[str]) -> int:
     """Prints every failure as it is found and the counts at the end; 1 if anything failed."""
     options = _options(argv)
     _for_many()
-    plan = Plan(options.configs, options.tpu, options.trials)
+    plan = Plan(options.configs, options.tpu, options.strict, options.trials)
     seeds = seeds_of(options.seed, options.count, options.having)
     if options.what == "gradients":
         return gradients.campaign(seeds)
@@ -312,5 +351,6 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--trials", type=int, default=150, help="for making a failure smaller")
     parser.add_argument("--keep", action="store_true", help="add failures to the corpus")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default %(default)s)")
+    parser.add_argument("--strict", action="store_true", help="in the strict interpreter, too")
     parser.add_argument("--tpu", action="store_true", help="compile each for a TPU generation, too")
     return parser.parse_args(argv)

@@ -10,10 +10,11 @@ from typing import Any
 
 from tests.fuzzing.beside import beside
 from tests.fuzzing.carried import carried
-from tests.fuzzing.changes import changed, swapped
+from tests.fuzzing.changes import changed, sites, swapped
 from tests.fuzzing.counted import counted
 from tests.fuzzing.draw import draw
 from tests.fuzzing.guarded import guarded
+from tests.fuzzing.headed import headed
 from tests.fuzzing.inputs import case
 from tests.fuzzing.kept import kept
 from tests.fuzzing.layered import layered
@@ -26,9 +27,12 @@ from tests.fuzzing.program import (
     Program,
     Reduce,
     TileNumber,
+    Update,
     Value,
+    from_0,
     parts,
 )
+from tests.fuzzing.relocated import relocated
 from tests.fuzzing.repeated import repeated
 from tests.fuzzing.shared import shared
 from tests.fuzzing.small import (
@@ -67,6 +71,8 @@ WEIGHED = 0.05  # of the programs
 REWRITTEN = 0.05  # of the programs
 VIEWED = 0.3  # of the programs
 ALWAYS = 0.9  # of those that are rewritten
+RELOCATED = 0.07  # of the programs
+HEADED = 0.3  # of the programs with inputs that have columns
 BESIDE = 0.04  # of the programs
 SHARED = 0.12  # of the programs with an input that is loaded at an index
 TILES = 0.05  # of the programs count tiles of open blocks
@@ -95,7 +101,7 @@ def compose(seed: int, sized: bool = True) -> Composed:
     for attempt in range(100):
         rng = random.Random(f"{seed} {attempt}")
         softmax = random.Random(f"softmax {seed} {attempt}").random() < SOFTMAX
-        boxed = tiles = again = False
+        boxed = tiles = again = moved = False
         if random.Random(f"paged {seed} {attempt}").random() < PAGED:
             program, softmax = paged(rng), False
         elif random.Random(f"grouped {seed} {attempt}").random() < GROUPED:
@@ -116,6 +122,8 @@ def compose(seed: int, sized: bool = True) -> Composed:
             program, softmax = rewritten(rng), False
         elif sized and random.Random(f"beside {seed} {attempt}").random() < BESIDE:
             program, softmax = beside(rng), False
+        elif moved := sized and random.Random(f"moved {seed} {attempt}").random() < RELOCATED:
+            program, softmax = relocated(rng), False
         elif sized and random.Random(f"repeated {seed} {attempt}").random() < REPEATED:
             program, softmax = repeated(rng), False
         elif boxed := random.Random(f"boxes {seed} {attempt}").random() < BOXES:
@@ -127,8 +135,8 @@ def compose(seed: int, sized: bool = True) -> Composed:
                 program = guarded(program, own)
         if not means_something(program):
             continue
-        changes = ["rewritten"] if again else []
-        as_it_is = (boxed or tiles or again) and rng.random() < AS_THEY_ARE
+        changes = ["rewritten"] * again + ["relocated"] * moved
+        as_it_is = (boxed or tiles or again or moved) and rng.random() < AS_THEY_ARE
         for _ in range(0 if as_it_is else rng.randint(1, MOST)):
             found = changed(program, rng)
             asked = range(1000 * seed, 1000 * seed + ASKED) if softmax else ()
@@ -171,6 +179,10 @@ def compose(seed: int, sized: bool = True) -> Composed:
             made = viewed(program, random.Random(f"views {seed} {attempt}"))
             if made is not None and means_something(made):
                 program, changes = made, [*changes, "viewed"]
+        if sized and random.Random(f"headed {seed} {attempt}").random() < HEADED:
+            made = headed(program, random.Random(f"columns {seed} {attempt}"))
+            if made is not None and means_something(made):
+                program, changes = made, [*changes, "headed"]
         if program.results:
             return Composed(program, tuple(changes))
     raise AssertionError(f"seed {seed} gives no program")
@@ -189,7 +201,10 @@ def fixed(program: Program, rng: random.Random) -> Program:
 
     Of those that products sum along, if there are any: defaults would take them whole.
     """
-    tiles = [n for n, a in enumerate(program.axes) if a.kind == "tile"]
+    sites_of = (s for s in sites(program.body) if isinstance(s.node, Update))
+    turning = {name for s in sites_of if s.node.op in ("turn", "set") for name in s.open}
+    axes = enumerate(program.axes)  # how many tiles a range has goes by where it lies
+    tiles = [n for n, a in axes if a.kind == "tile" and (from_0(a) or a.name not in turning)]
     for kind in (Reduce, Dot):
         summed = {p.axis for p in parts(program.body) if isinstance(p, kind)}
         tiles = [n for n in tiles if is_counted(program.axes[n], summed)] or tiles
@@ -202,8 +217,7 @@ def fixed(program: Program, rng: random.Random) -> Program:
 
 def is_counted(axis: Axis, summed: Collection[str]) -> bool:
     """Whether the tiles of a summed loop begin at 0, and one position is in one of them."""
-    inside = axis.offsets or axis.length or axis.until or axis.local or axis.most
-    return axis.name in summed and not inside
+    return axis.name in summed and from_0(axis)
 
 
 def numbered(program: Program, name: str) -> Program:

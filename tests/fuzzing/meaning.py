@@ -44,6 +44,7 @@ from tests.fuzzing.program import (
     Update,
     Value,
     Whole,
+    from_0,
     held,
     parts,
     tile_of,
@@ -182,7 +183,7 @@ def _holds(run: Run, statement: If) -> bool:
 def _term(run: Run, term: Term) -> int:
     """The number that a scalar is, times its factor."""
     if not term.tensor:
-        return term.factor * int(run.at[term.axis])
+        return term.factor * (int(run.at[term.axis]) // term.share)
     place = (int(run.at[term.axis]) + term.later,) if term.axis else ()
     run.read[term.tensor][place] = True
     return term.factor * int(run.memory[term.tensor][place])
@@ -204,10 +205,13 @@ def _loop(run: Run, axis: str, body: tuple[Statement, ...], values: dict[str, Na
 
 def _size(run: Run, name: str) -> int:
     """How many positions are done at a time, 0 for all: the author's tiles, where they count."""
+    axis = run.program.axis(name)
+    if axis.block and from_0(axis):
+        return axis.block
     numbered = any(
         p.number and p.axis == name for p in parts(run.program.body) if isinstance(p, Pick)
     )
-    return tile_of(run.program.axis(name)) if numbered else run.block
+    return tile_of(axis) if numbered else run.block
 
 
 def _inserted(run: Run, axis: str, step: Array) -> dict[str, Array]:

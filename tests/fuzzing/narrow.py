@@ -16,6 +16,7 @@ from typing import Any
 from tests.fuzzing.program import (
     Binary,
     Chosen,
+    Dot,
     Load,
     Masked,
     Native,
@@ -36,9 +37,12 @@ from tests.fuzzing.program import (
 )
 
 INPUTS = ("int8", "int16", "uint8", "bfloat16", "bfloat16", "float16", "int32", "bool", "float32")
+INPUTS += ("float8_e4m3fn", "float8_e5m2")
 # What arithmetic of small numbers, some below 0, takes as it is.
 MIXED = ("bfloat16", "int32", "float32", "float16", "int8", "int16")
-FLOATS = ("float32", "bfloat16", "bfloat16", "float16")
+FLOATS = ("float32", "bfloat16", "bfloat16", "float16", "float8_e4m3fn")
+PRODUCTS = ("int8", "float8_e4m3fn", "float8_e5m2", "float16", "bfloat16")
+PAIRED = 0.5  # of the products of two arrays are of one dtype
 WHOLE = 0.7  # of the programs
 NATIVE = 0.5  # of the places for it
 PARTS = ("tanh", "exp", "log")  # what makes fractions
@@ -50,6 +54,10 @@ def narrowed(program: Program, rng: random.Random) -> Program:
     kept = {p.load.tensor for p in parts(program.body) if isinstance(p, Whole | Chosen)}
     inputs = [t for t in program.tensors if t.role == "input" and t.name not in kept]
     new = {t.name: _input(t, whole, rng) for t in inputs}
+    for pair in _multiplied(program):
+        if new.keys() >= pair and rng.random() < PAIRED:
+            dtype = rng.choice(PRODUCTS)
+            new |= {name: replace(new[name], dtype=dtype) for name in sorted(pair)}
     program = replace(program, tensors=tuple(new.get(t.name, t) for t in program.tensors))
     if whole:
         program = replace(program, body=_met(program, program.body, rng))
@@ -59,6 +67,17 @@ def narrowed(program: Program, rng: random.Random) -> Program:
 
 def _input(tensor: Tensor, whole: bool, rng: random.Random) -> Tensor:
     return replace(tensor, dtype=rng.choice(INPUTS), whole=whole)
+
+
+def _multiplied(program: Program) -> list[frozenset[str]]:
+    """The arrays of every product that is of them as they are."""
+    products = (p for p in parts(program.body) if isinstance(p, Dot))
+    pairs = ((p.left, p.right) for p in products)
+    return [
+        frozenset((one.tensor, two.tensor))
+        for one, two in pairs
+        if isinstance(one, Load) and isinstance(two, Load)
+    ]
 
 
 def _met(program: Program, node: Any, rng: random.Random) -> Any:

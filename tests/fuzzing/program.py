@@ -85,12 +85,14 @@ class Term:
     """A scalar: an open grid axis, or what a tensor holds there; the tensor's one number if "".
 
     later  how many places behind the axis's
+    share  so many indices of the axis are one number: axis // share
     """
 
     axis: str = ""
     tensor: str = ""
     factor: int = 1
     later: int = 0
+    share: int = 1
 
 
 @dataclass(frozen=True)
@@ -506,7 +508,7 @@ def extent(program: Program, pick: Pick, masks: tuple[Mask, ...] = ()) -> int:
     stated = [m.below for m in masks if m.pick == pick]
     if stated:
         return min(extent(program, pick), *stated)
-    last = pick.shift + sum(_last(program, term) * term.factor for term in pick.terms)
+    last = pick.shift + sum(max(_last(program, term) * term.factor, 0) for term in pick.terms)
     if pick.through:
         return program.tensor(pick.through).limit + last
     if pick.axis:
@@ -524,8 +526,13 @@ def tile_of(axis: Axis) -> int:
     return axis.block or USUAL
 
 
+def from_0(axis: Axis) -> bool:
+    """Whether every tile is one of a whole dimension's, of which one position is in one."""
+    return not (axis.offsets or axis.length or axis.until or axis.local or axis.most)
+
+
 def _last(program: Program, term: Term) -> int:
     if not term.tensor:
-        return program.axis(term.axis).size - 1
+        return (program.axis(term.axis).size - 1) // term.share
     tensor = program.tensor(term.tensor)
     return tensor.limit - (tensor.role == "index")

@@ -45,7 +45,7 @@ from tests.fuzzing.program import (
     held,
     parts,
 )
-from tests.fuzzing.view import Place, merged
+from tests.fuzzing.view import Place, Row, merged
 
 HEAD = """import tilelang as tile
 import tilelang.language as hl
@@ -60,6 +60,7 @@ UNARY |= {"neg": "-({})", "kept": "hl.where({0} > 0, {0}, 1.0)"}
 UNARY |= {"detached": "hl.detach({})", "cut off": "({}).detach()"}
 UNARY |= {"stopped": "jax.lax.stop_gradient({})"}
 BINARY = {"max": "hl.maximum({}, {})"} | {op: f"({{}} {op} {{}})" for op in "+-*/"}
+AS_IT_IS = [{n} for n in ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn", "float8_e5m2")]
 WHOLE = {"where": "hl.where({0} < {1}, {0} * 2, {1})"}
 UPDATE = {
     "sum": "{} + {}",
@@ -224,6 +225,7 @@ def _condition(scope: Scope, statement: If) -> str:
 def _term(term: Term) -> str:
     place = f"{term.axis} + {term.later}" if term.later else term.axis or "()"
     text = f"{term.tensor}[{place}]" if term.tensor else term.axis
+    text = f"({text} // {term.share})" if term.share != 1 else text
     return f"{text} * {term.factor}" if term.factor != 1 else text
 
 
@@ -450,7 +452,7 @@ def _dot(scope: Scope, dot: Dot) -> Text:
     """`hl.dot(a, b)` with operands turned as it needs them; loads keep their dtype if it is one."""
     pair = (dot.left, dot.right)
     dtypes = {scope.program.tensor(v.tensor).dtype if isinstance(v, Load) else "" for v in pair}
-    as_it_is = dtypes in ({"float32"}, {"bfloat16"}, {"int8"})
+    as_it_is = dtypes in AS_IT_IS
     sides = [
         _load(scope, v) if as_it_is and isinstance(v, Load) else _value(scope, v) for v in pair
     ]
@@ -490,16 +492,34 @@ def _ordered(scope: Scope, value: Text) -> Text:
 def _seen_as(scope: Scope, load: Load | Store) -> tuple[str, list[Place]]:
     """What is indexed, and how: the array, or a view of it."""
     view, places = scope.program.view(load.view), [_place(scope, p) for p in load.index]
-    return view.name, view.index(places, scope.program.tensor(load.tensor).shape)
+    places = view.index(places, scope.program.tensor(load.tensor).shape)
+    if not all(place.text for place in places):
+        raise ValueError("a part of a dimension that begins where loops or memory say")
+    return view.name, places
 
 
 def _place(scope: Scope, pick: Pick) -> Place:
+    parts, row = tuple((a, 0) for a in _written(scope, (pick,))), _row(scope, pick)
+    if row is not None and row.inner.whole and pick.terms:
+        return Place("", "", parts, row=row)
     text, lanes = _pick(scope, pick), _pick(scope, pick)
     if text == pick.axis and scope.vector(pick.axis):
         lanes = f"{text}.index"
     elif ":" in text:
         lanes = ""
-    return Place(text, lanes, tuple((a, 0) for a in _written(scope, (pick,))), text == ":")
+    return Place(text, lanes, parts, text == ":", row)
+
+
+def _row(scope: Scope, pick: Pick) -> Row | None:
+    """Where it is one of several rows side by side, all of it or a tile."""
+    if pick != Pick(pick.axis, pick.shift, terms=pick.terms) or not pick.axis:
+        return None
+    axis = scope.program.axis(pick.axis)
+    inner = _place(scope, Pick(pick.axis)) if pick != Pick(pick.axis) else None
+    if inner is None or not inner.parts or axis.offsets or axis.length:
+        return None
+    terms = tuple((_term(replace(t, factor=1)), t.factor) for t in pick.terms)
+    return Row(axis.size, terms, pick.shift, inner)
 
 
 def _reshaped(scope: Scope, text: str, places: Sequence[Place]) -> Text:
@@ -578,6 +598,8 @@ def _pick(scope: Scope, pick: Pick) -> str:
         numbers = [str(pick.shift)] if pick.shift or not pick.terms else []
         return " + ".join([*map(_term, pick.terms), *numbers])
     axis = scope.program.axis(pick.axis)
+    if axis.kind == "full" and pick.terms:
+        raise ValueError("a part of a dimension that begins where loops or memory say")
     if axis.kind == "full":
         return f"{pick.shift}:{pick.shift + axis.size}" if pick.shift else ":"
     terms = [*map(_term, pick.terms), _along(axis, pick)]

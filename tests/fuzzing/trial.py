@@ -29,6 +29,7 @@ from tilelang.reference import GARBAGE
 
 # Of the largest exact value: kernels compute in float32 from at most a few thousand terms.
 TOLERANCE = {"float32": 2e-4, "bfloat16": 2.0**-6, "float16": 2.0**-9}
+TOLERANCE |= {"float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
 AT_THE_CALL = ("RaggedValueError: ", "CallError: ")  # refusals of values, not of the kernel
 FAULT = "inside of tilelang"  # in the message of an error that is a fault of the compiler
 

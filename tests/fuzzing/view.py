@@ -3,6 +3,7 @@
 v = x.T                                       x[t, c]      is  v[c, t]
 v = x.reshape(x.shape[0] * x.shape[1], 8)     x[g, t, c]   is  v[g * x.shape[1] + t.index, c]
 v = x.reshape(x.shape[0] // 2, 2, 8)          x[g, c]      is  v[g // 2, g % 2, c]
+v = x.reshape(x.shape[0], x.shape[1] // 8, 8)     the 8 columns of x from h * 8 on are v[t, h, :]
 v = x.unsqueeze(0)                            x[t, c]      is  v[0, t, c]
 
 What a program means says nothing of views: they are how its text reads the same elements.
@@ -47,12 +48,41 @@ class Place:
     text   as it is written; `lanes` where numbers are computed of it, "" if none can be
     parts  the dimensions that a value has of it: none of a scalar
     whole  it is taken as a whole
+    row    of positions that are one of several rows side by side; `text` is "" if they are written
+           in no other way
     """
 
     text: str
     lanes: str
     parts: tuple[Part, ...] = ()
     whole: bool = False
+    row: Row | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """`size` positions, or a tile of them, from a number on: heads that lie in columns.
+
+    terms  numbers as they are written, each with its factor, and `shift`: where they begin
+    inner  how the positions are indexed from there on
+    """
+
+    size: int
+    terms: tuple[tuple[str, int], ...]
+    shift: int
+    inner: Place
+
+    def number(self, rows: int) -> str:
+        """Which row of so many positions they are; ValueError if they are none."""
+        if self.size != rows or any(n % rows for n in (self.shift, *(f for _, f in self.terms))):
+            raise ValueError(f"not a row of {rows}")
+        first, found = self.shift // rows, ""
+        for text, factor in self.terms:
+            times = f" * {abs(factor // rows)}" if abs(factor) != rows else ""
+            found += f" {'-' if factor < 0 else '+'} {text}{times}"
+        if found.startswith(" + "):
+            return found[3:] + (f" + {first}" if first else "")
+        return f"{first}{found}"
 
 
 @dataclass(frozen=True)
@@ -178,6 +208,9 @@ def _split(place: Place, rows: int) -> tuple[Place, Place]:
     if place.whole and len(place.parts) == 1:
         ((axis, _),) = place.parts
         return Place(":", "", ((axis, 1),), True), Place(":", "", ((axis, 2),), True)
+    if place.row is not None:
+        number = place.row.number(rows)
+        return Place(number, number), place.row.inner
     if place.parts:
         raise ValueError("a tile is no tile of rows")
     one, two = (f"{_in_brackets(place.text)} {op} {rows}" for op in ("//", "%"))

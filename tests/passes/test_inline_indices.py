@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import tilelang as tile
+import tilelang.language as hl
 from tests.passes.becomes import becomes, stays
 from tests.schedule.written import INT, Writing, add, mul, positions
 from tilelang.errors import PlanError
@@ -138,8 +141,12 @@ def test_a_position_that_a_loop_changes_is_refused():
         at = k.carried("at", Const(0, INT))
         k.becomes(at, add(at, 1))
         k.store("y", i, value=k.load("x", at))
-    with pytest.raises(PlanError, match="depends on at, which a loop changes"):
+    with pytest.raises(PlanError, match="depends on at, which a loop changes") as caught:
         inline_indices(k.ir())
+    assert caught.value.hint == (
+        "load the whole dimension and pick from it: "
+        "hl.where(hl.arange(x.shape[0]) == at, x[:], 0).sum(0)"
+    )
 
 
 def test_a_position_is_called_what_its_author_calls_it():
@@ -154,3 +161,39 @@ def test_a_position_is_called_what_its_author_calls_it():
         k.store("y", g, value=k.load("x", k.after("at", at)))
     with pytest.raises(PlanError, match="depends on place, which a loop changes"):
         inline_indices(k.ir())
+
+
+def test_a_load_at_a_position_that_a_loop_changes_says_what_to_write():
+    """States of a path, each in the row of the one before it; and the same with planes beside."""
+
+    @tile.kernel
+    def kernel(back, first):
+        path = hl.zeros([1, back.shape[0], back.shape[2]], dtype=hl.int32)
+        for g in hl.grid(1):
+            state = first[g]
+            for i in hl.grid(back.shape[0]):
+                path[g, i, :] = back[i, state, :]
+                state = state * 2 % 4
+        return path
+
+    @tile.kernel
+    def as_said(back, first):
+        path = hl.zeros([1, back.shape[0], back.shape[2]], dtype=hl.int32)
+        for g in hl.grid(1):
+            state = first[g]
+            for i in hl.grid(back.shape[0]):
+                path[g, i, :] = hl.where(
+                    hl.arange(back.shape[1])[:, None] == state, back[i, :, :], 0
+                ).sum(0)
+                state = state * 2 % 4
+        return path
+
+    back, first = np.arange(60, dtype=np.int32).reshape(5, 4, 3), np.array([3], np.int32)
+    with pytest.raises(PlanError, match="depends on state, which a loop changes") as caught:
+        kernel(back, first)
+    assert caught.value.hint == (
+        "load the whole dimension and pick from it: "
+        "hl.where(hl.arange(back.shape[1])[:, None] == state, back[i, :, 0:3], 0).sum(0)"
+    )
+    states = [3, 2, 0, 0, 0]
+    np.testing.assert_array_equal(as_said(back, first)[0], back[np.arange(5), states])

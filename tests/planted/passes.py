@@ -56,7 +56,7 @@ from tests.passes import (
     test_wide_carries,
     test_wide_operands,
 )
-from tests.schedule import test_estimate, test_rewriting, test_verify
+from tests.schedule import test_estimate, test_rewriting, test_verify, test_within
 from tilelang.analysis import axes, folds, lags, order, uses
 from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions, host
@@ -327,6 +327,11 @@ MUTATIONS = (
         test_masked_stores.test_a_mask_of_rows_is_a_column,
     ),
     Mutation(
+        "a copy of all heads has the rows of one store", stores, "_left_out",
+        lambda arrays, window: {()},
+        lambda: test_within.test_it_is_refused("several stores"),
+    ),
+    Mutation(
         "what was read once is not read again", expressions, "sources", lambda expr: frozenset(),
         test_read_after_write.test_a_row_is_picked_again_after_a_write,
     ),
@@ -399,6 +404,10 @@ MUTATIONS = (
     Mutation(
         "signs turn with the tiles", folds, "CHANGES", frozenset(),
         test_folds.test_flags_that_flip,
+    ),
+    Mutation(
+        "what the last tile made is taken", folds, "of_lanes", lambda part: (),
+        lambda: test_folds.test_what_only_the_last_tile_made(test_folds.of_the_last),
     ),
     Mutation(
         "the greatest of every tile is added", folds, "kind", lambda expr: "",

@@ -67,7 +67,7 @@ MUTATIONS = (
         "one_group_too_many",
     ),
     Mutation("no tile is taken to be cut", stores, "is_cut", lambda axis: False, "column_sum"),
-    Mutation("numbers of tiles are alike", stores, "_of_lanes", _only_lanes, "begin_of_a_tile"),
+    Mutation("numbers of tiles are alike", stores, "of_lanes", _only_lanes, "begin_of_a_tile"),
     Mutation(
         "what tiles carry is added once", stores, "_reachable", lambda expr, defined: frozenset(),
         "carried_and_added",

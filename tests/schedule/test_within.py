@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 import jax.numpy as jnp
@@ -43,6 +44,19 @@ def rotated(x, angle, offsets):
     y = np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
     norm = np.sqrt((x.astype(np.float64) ** 2).sum(-1))
     return y * live[:, None, None], norm * live[:, None]
+
+
+@tile.kernel
+def twice(x, offsets, others):
+    """Rows of groups, of which some are stored once more."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for h in hl.grid(x.shape[1]):
+            for tm in hl.tile(offsets[g], offsets[g + 1]):
+                y[tm, h, :] = x[tm, h, :] + 1
+            for ts in hl.tile(others[g], others[g + 1]):
+                y[ts, h, :] = -x[ts, h, :]
+    return y
 
 
 @tile.kernel
@@ -307,6 +321,14 @@ REFUSED = {
         "not every element of y that lies between those stored by one step is stored by it too",
         "leave within out of the config",
     ),
+    "several stores": (
+        twice,
+        (scaled(4), tile.spec((6,), "int32"), tile.spec((6,), "int32")),
+        {"within": ["h"]},
+        "y is stored to by several statements, for all iterations of a loop at once, and each "
+        "leaves out other rows",
+        "leave within out of the config",
+    ),
     "gather": (
         picked,
         (tile.spec((64, 128), "float32"), tile.spec((64,), "int32")),
@@ -320,11 +342,21 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_it_is_refused(name):
     kernel, args, fields, what, hint = REFUSED[name]
+    kernel = tile.kernel(inspect.unwrap(kernel))  # nothing of it was planned before
     with pytest.raises(PlanError) as caught:
         kernel.lower(*args, config=tile.Config(**fields), target="tpu:v6e")
     assert caught.value.what.startswith(what)
     assert caught.value.hint == hint
     assert caught.value.loc is not None
+
+
+@pytest.mark.parametrize("within", [None, []])
+def test_two_loops_that_store_rows_of_all_heads(within):
+    (x,) = arrays((T, 3, D))
+    ends = np.array([0, 17, 24, 24, T], np.int32), np.array([0, 1, 2, 40, 41], np.int32)
+    config = tile.Config({"tm": 16, "ts": 16}, within=within)
+    found = twice(jnp.asarray(x), *map(jnp.asarray, ends), config=config)
+    np.testing.assert_array_equal(np.asarray(found), twice.reference(x, *ends))
 
 
 @pytest.mark.parametrize("kernel", [doubled, every_other], ids=["doubled", "every_other"])

@@ -100,6 +100,13 @@ def whole_rows(x):
     return y
 
 
+def diagonal(x):
+    y = hl.empty(x.shape[:2], dtype=x.dtype)
+    for g in hl.grid(x.shape[0]):
+        y[g, :] = x[g, :, g]
+    return y
+
+
 def numbered(x):
     y = hl.empty(x.shape, dtype=x.dtype)
     for tm in hl.tile(x.shape[0]):
@@ -346,6 +353,9 @@ OBSTACLES = {
         offsets_in_pairs, (((8,), F), ((4,), "int32")), {
             "g": "offsets is indexed in another way, too", "t": "offsets is reshaped or transposed",
         },
+    ),
+    "a diagonal": (
+        diagonal, (((8, 3, 8), F),), {"g": "two dimensions of one array are indexed along them"},
     ),
     "pairs of positions": (
         pairs, (((8,), F),), {"i+j": "i and j bring every position of it to every other"},

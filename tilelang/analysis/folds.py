@@ -6,6 +6,7 @@ for tm in hl.tile(M):
     acc += x[tm, :].amax(0)        adds the greatest of every tile
     m = hl.maximum(m, s[g])        the same once or often
     sign = -sign                   changes once for every tile
+    last = x[tm, :].sum(0)         is what the last tile made
     acc = acc * decay + ...        not asked: online softmax looks like it
 """
 
@@ -21,7 +22,7 @@ from .carries import Definitions, depends_on
 from .facts import FoldFact
 from .masks import kind
 from .placed import Place, loops, placed
-from .stores import is_free, mentions, sources
+from .stores import is_free, mentions, of_lanes, sources
 
 FOLDS = {**CARRIED, "bitwise_xor": "xor", "logical_xor": "xor"}
 ONCE = ("sum", "product", "xor", "change")  # in which a value that comes again counts again
@@ -67,7 +68,13 @@ class _Folds:
         )
 
     def terms(self, expr: Expr) -> Iterator[_Term]:
-        """The values that `expr` folds into what was there before; none if it does otherwise."""
+        """The values that `expr` folds into what was there before; none if it does otherwise.
+
+        A value that is computed from nothing of that takes its place: "last".
+        """
+        if self.place is None and not self.holds(expr):
+            yield _Term("last", expr)
+            return
         match expr:
             case Var(name) if name in self.names:
                 return
@@ -146,6 +153,9 @@ def _wrong(term: _Term, axis: str, ir: KernelIR, defined: Definitions) -> str:
     def goes_by(expr: Expr) -> bool:
         return any(mentions(e, axis) for e in sources((expr,), ir, defined))
 
+    if term.op == "last":
+        made = any(axis in of_lanes(e) for e in sources((term.value,), ir, defined))
+        return "value" if made and not any(map(goes_by, term.under)) else ""
     if not goes_by(term.value):
         free = term.op in ONCE and not any(map(goes_by, term.under))
         return "value" if free else ""

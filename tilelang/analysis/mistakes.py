@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ..errors import ParseError
 from ..ir import KernelIR
-from .facts import Facts, OrderFact
+from .facts import Facts, FoldFact, OrderFact
 from .sentences import listed
+
+FIXED = "hl.tile(..., block_size=...)"
 
 
 def refuse(ir: KernelIR, facts: Facts) -> None:
@@ -25,36 +27,49 @@ def refuse(ir: KernelIR, facts: Facts) -> None:
                 else f"carry the value over the loop, or use hl.atomic_add({store.tensor}, ...)",
             )
     for fold in facts.folds:
-        user = ir.axis(fold.axis).user
-        same = fold.what == "value"
-        what = "the same value" if same else f"the {fold.what} of the tile"
-        change = fold.op == "change"
-        done = "is changed" if change else f"takes in {what}"
-        raise ParseError(
-            f"{fold.into} {done} once for every tile of {user}"
-            f"{'' if change else f', as a {fold.op}'}: "
-            f"the result would depend on the block of {user}",
-            fold.loc,
-            f"do it once, outside of the loop of {user}, or fix the tiles: "
-            f"hl.tile(..., block_size=...)"
-            if change
-            else f"do it once, outside of the loop of {user}, or for every position: "
-            f"times ({user}.end - {user}.begin)"
-            if same
-            else f"fold by one operation: a {fold.op} over tiles of a {fold.op} over {user}",
-        )
+        what, hint = _fold(fold, ir.axis(fold.axis).user)
+        raise ParseError(what, fold.loc, hint)
     for lag in facts.lags:
         user = ir.axis(lag.axis).user
         raise ParseError(
             f"{lag.into} is what {lag.of} was one tile of {user} earlier: the result would depend "
             f"on the block of {user}",
             lag.loc,
-            f"take what {lag.of} is after the loop of {user}, or fix the tiles: "
-            f"hl.tile(..., block_size=...)",
+            f"take what {lag.of} is after the loop of {user}, or fix the tiles: {FIXED}",
         )
     for order in facts.orders:
         what, hint = _order(order, ir)
         raise ParseError(what, order.loc, hint)
+
+
+def _fold(fold: FoldFact, user: str) -> tuple[str, str]:
+    """What is wrong, and what to do."""
+    into, would = fold.into, f"the result would depend on the block of {user}"
+    once = f"do it once, outside of the loop of {user}, or"
+    match fold.op, fold.what:
+        case "last", _:
+            return (
+                f"{into} is what the last tile of {user} made, and none before it: {would}",
+                f"fold it, {into} = {into} + ... or hl.maximum({into}, ...), store it for each "
+                f"tile, or fix the tiles: {FIXED}; the last position is {user}.end - 1",
+            )
+        case "change", _:
+            return (
+                f"{into} is changed once for every tile of {user}: {would}",
+                f"{once} fix the tiles: {FIXED}",
+            )
+        case _, "value":
+            return (
+                f"{into} takes in the same value once for every tile of {user}, as a {fold.op}: "
+                f"{would}",
+                f"{once} for every position: times ({user}.end - {user}.begin)",
+            )
+        case _:
+            return (
+                f"{into} takes in the {fold.what} of the tile once for every tile of {user}, as a "
+                f"{fold.op}: {would}",
+                f"fold by one operation: a {fold.op} over tiles of a {fold.op} over {user}",
+            )
 
 
 def _order(order: OrderFact, ir: KernelIR) -> tuple[str, str]:
@@ -73,5 +88,5 @@ def _order(order: OrderFact, ir: KernelIR) -> tuple[str, str]:
         how = f"write a loop over {user} for each of them"
     return (
         f"{who}: which of them is first would depend on the block of {user}",
-        f"{how}, or fix the tiles: hl.tile(..., block_size=...)",
+        f"{how}, or fix the tiles: {FIXED}",
     )

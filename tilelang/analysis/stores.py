@@ -68,7 +68,7 @@ def _fact(
         return StoreFact(
             store.tensor, tuple(a for a in cut if a in carried - places), store.loc, True
         )
-    seen = {a for e in value for a in _of_lanes(e)}
+    seen = {a for e in value for a in of_lanes(e)}
     varies = tuple(a for a in cut if a in seen - places - carried)
     folded = {a for e in value for a in _folded(e)} & places - carried
     tiles = tuple(a for a in cut if a in folded and is_free(a, ir) and store.combine is None)
@@ -126,7 +126,7 @@ def sources(exprs: Sequence[Expr], ir: KernelIR, defined: Definitions) -> Iterat
         yield from walk(expr)
 
 
-def _of_lanes(expr: Expr) -> Iterator[str]:
+def of_lanes(expr: Expr) -> Iterator[str]:
     """Axes of which a part of a value depends on the positions of the tile.
 
     tile.end is not among them: in the last iteration it is the end of the range.

@@ -14,16 +14,22 @@ from functools import partial
 from ..analysis.uses import picks_rows
 from ..errors import Loc
 from ..ir import (
+    Apply,
+    At,
     Body,
+    Const,
     Expr,
+    Index,
     KernelIR,
     Load,
     Stmt,
     Store,
+    Var,
     map_children,
     map_index,
     read_by,
 )
+from ..ir.text import position
 from ..ir.traversal import authors, definitions, inlined, map_body, map_range, map_stmt
 from ..schedule.refusal import Refused, Rule
 
@@ -46,7 +52,10 @@ def inline_indices(ir: KernelIR) -> KernelIR:
     return replace(ir, axes=axes, body=map_body(ir.body, partial(_statement, values=values)))
 
 
-def _resolved(expr: Expr, values: Values, loc: Loc | None) -> Expr:
+def _resolved(
+    expr: Expr, values: Values, loc: Loc | None, load: Load | None = None, dim: int = 0
+) -> Expr:
+    """`load` has the expression as its position in dimension `dim`, if that is what it is."""
     found = inlined(expr, values.of)
     carried = next(read_by((found,)), None)
     if carried is None:
@@ -56,23 +65,52 @@ def _resolved(expr: Expr, values: Values, loc: Loc | None) -> Expr:
         f"this bound or index depends on {values.users.get(carried, carried)}, "
         "which a loop changes",
         loc,
-        "compute it from loop indices and from numbers loaded from tensors",
+        "compute it from loop indices and from numbers loaded from tensors"
+        if load is None
+        else _picked(load, dim, values),
+    )
+
+
+def _picked(load: Load, dim: int, values: Values) -> str:
+    """How to write a load at one position of a dimension of which all positions are known."""
+
+    def called(expr: Expr) -> Expr:
+        match expr:
+            case Apply("minimum", (Apply("maximum", (own, Const())), Const())):  # as clamped
+                return called(own)
+            case Var(name):
+                return replace(expr, name=values.users.get(name, name))
+            case _:
+                return map_children(expr, called)
+
+    at = [position((map_index(entry, called),)) for entry in load.index]
+    dims = [":" if n == dim else "None" for n, e in enumerate(load.index)
+            if n == dim or not isinstance(e, At)]  # fmt: skip
+    row = f"hl.arange({load.tensor}.shape[{dim}])" + (f"[{', '.join(dims)}]" if dims[1:] else "")
+    where = ", ".join((*at[:dim], ":", *at[dim + 1 :]))
+    return (
+        "load the whole dimension and pick from it: "
+        f"hl.where({row} == {at[dim]}, {load.tensor}[{where}], 0).sum({dims.index(':')})"
     )
 
 
 def _statement(stmt: Stmt, values: Values) -> Body:
-    position = partial(_resolved, values=values, loc=stmt.loc)
+    resolved = partial(_resolved, values=values, loc=stmt.loc)
     if isinstance(stmt, Store) and stmt.mask is not None and picks_rows(stmt.index):
         # Rows are stored one by one; the mask is asked for each, outside of the body.
-        stmt = replace(stmt, mask=position(stmt.mask))
+        stmt = replace(stmt, mask=resolved(stmt.mask))
     value = partial(_value, values=values, loc=stmt.loc)
-    return (map_stmt(stmt, value, partial(map_index, fn=position)),)
+    return (map_stmt(stmt, value, partial(map_index, fn=resolved)),)
 
 
 def _value(expr: Expr, values: Values, loc: Loc | None) -> Expr:
     inner = partial(_value, values=values, loc=loc)
     if not isinstance(expr, Load):
         return map_children(expr, inner)
-    position = partial(_resolved, values=values, loc=expr.loc or loc)
     mask = None if expr.mask is None else inner(expr.mask)
-    return replace(expr, index=tuple(map_index(i, position) for i in expr.index), mask=mask)
+    index = list[Index]()
+    for dim, entry in enumerate(expr.index):
+        load = expr if isinstance(entry, At) else None
+        resolved = partial(_resolved, values=values, loc=expr.loc or loc, load=load, dim=dim)
+        index.append(map_index(entry, resolved))
+    return replace(expr, index=tuple(index), mask=mask)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..analysis.facts import Facts
+from ..codegen.pallas.plan.types import Plan as PallasPlan
 from ..codegen.pallas.target import Target as PallasTarget
 from ..codegen.triton.plan.types import Plan as TritonPlan
 from ..ir import KernelIR
@@ -47,7 +48,7 @@ class Chosen:
     target     what to plan for wherever it runs; None: the device that it is lowered for
     stages     the kernel, planned for a target when code for a device is needed
     compiled   the same, planned for a GPU -> what Triton makes of each launch
-    strict     only Pallas's TPU interpreter can run the code on a CPU
+    varying    copies have lengths that memory says, also where that is planned for a CPU
     interpret  None: where the device needs it; True, False or pltpu.InterpretParams
     checks     None: if the values are on the host; True: also if they must be fetched; False: never
     resolve    the arguments that want one -> the gradient of the kernel
@@ -56,7 +57,7 @@ class Chosen:
     target: Target | None
     stages: Stages
     compiled: Callable[[Lowered], Sequence[CompiledFunction]]
-    strict: bool
+    varying: bool
     interpret: Any
     checks: bool | None
     resolve: Resolve
@@ -116,7 +117,7 @@ def jitted(chosen: Chosen) -> Callable[..., Any]:
 
 def _code(chosen: Chosen) -> Code:
     """What the kernel does on each platform; of a batch, what its elements do one by one."""
-    interpret, strict, stages = chosen.interpret, chosen.strict, chosen.stages
+    interpret, stages = chosen.interpret, chosen.stages
     name = stages.ir.name
 
     def generate(platform: str, kind: str | None) -> Generated:
@@ -129,17 +130,34 @@ def _code(chosen: Chosen) -> Code:
         if not isinstance(target, PallasTarget):
             assert isinstance(lowered.plan, TritonPlan), "the target is a GPU"
             return traced_on_gpu(lowered.plan, chosen.compiled(lowered))
-        device = device_of(name, target, platform, interpret, strict)
+        device = device_of(name, target, platform, interpret, _varying(lowered))
         return generated(lowered.source.load(), device)
 
     def batched(flags: Flags, size: int) -> Code:
         names = [n for n, flag in zip(operands_of(stages.ir), flags, strict=True) if flag]
         return _code(replace(chosen, stages=stages.batched(names, size)))
 
-    effectful = strict if interpret is None else not isinstance(interpret, bool)
-    effectful = effectful or (strict and interpret is True)
+    effectful = interpret is not False and (interpret not in (None, True) or _strict(chosen))
     sharded, spread = partial(_sharded, chosen, {}), partial(_spread, chosen, {})
     return Code(name, results_of(stages.ir), generate, effectful, batched, sharded, spread)
+
+
+def _strict(chosen: Chosen) -> bool:
+    """Whether only Pallas's TPU interpreter can run the code on a CPU.
+
+    What is planned for a CPU is so where a config asks; for a named TPU, by default.
+    """
+    if chosen.target is None or chosen.varying:
+        return chosen.varying
+    planned = chosen.stages.planned(launched_by_jax(chosen.target))
+    if isinstance(planned, Refusal):
+        element = chosen.stages.element
+        return element is not None and _strict(replace(chosen, stages=element[0]))
+    return _varying(planned)
+
+
+def _varying(lowered: Lowered) -> bool:
+    return isinstance(lowered.plan, PallasPlan) and lowered.plan.varying
 
 
 def _sharded(

@@ -211,6 +211,8 @@ def _checked(factor: Factor, known: _Kernel) -> Factor:
     """The factor with its kind; `_Obstacle` where there is none."""
     _only_indexed(factor, known)
     _beside(factor, known)
+    if len({tensor for tensor, _ in factor.dims}) < len(factor.dims):
+        raise _Obstacle("two dimensions of one array are indexed along them")
     factor = _counted(factor, known)
     ragged = {a for a in factor.axes if known.ir.axis(a).static is None}
     for name in factor.axes - ragged:
@@ -338,15 +340,13 @@ def _updated(known: _Kernel) -> set[str]:
 
 def _written_by_all(factor: Factor, known: _Kernel) -> frozenset[str]:
     """Results that are stored inside of the loops, and not along them."""
-    found = set[str]()
-    for stmt, around in placed(known.ir.body):
-        if isinstance(stmt, Store) and factor.axes & set(around):
-            along = {at[0] for e in stmt.index if (at := step(e))} & factor.axes
-            if not along:
-                found.add(stmt.tensor)
+    stores = [(s, around) for s, around in placed(known.ir.body) if isinstance(s, Store)]
+    inside = (s for s, around in stores if factor.axes & set(around))
+    apart = ((s, {at[0] for e in s.index if (at := step(e))}) for s in inside)
+    found = {s.tensor for s, along in apart if not along & factor.axes}
     split = {tensor for tensor, _ in factor.dims}
-    for stmt, around in placed(known.ir.body):
-        if isinstance(stmt, Store) and stmt.tensor in found:
+    for stmt, around in stores:
+        if stmt.tensor in found:
             if not factor.axes & set(around) or stmt.tensor in split:
                 raise _Obstacle(f"{stmt.tensor} is stored outside of the loop, too")
             if known.ir.tensor(stmt.tensor).role != "output":
@@ -375,8 +375,7 @@ def _unread(added: frozenset[str], known: _Kernel) -> None:
 def _once(added: frozenset[str], known: _Kernel) -> None:
     """What two devices store to one place would be added up."""
     for name in added - _updated(known):
-        launches = sum(name in _stored(launch) for launch in known.ir.body)
-        if launches > 1 or not stored_once(known.ir, name):
+        if sum(name in _stored(s) for s in known.ir.body) > 1 or not stored_once(known.ir, name):
             raise _Obstacle(f"it was not proved that elements of {name} are stored once")
 
 

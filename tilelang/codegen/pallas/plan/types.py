@@ -398,6 +398,11 @@ class Plan:
     def array(self, name: str) -> HostArray:
         return next(a for a in self.arrays if a.name == name)
 
+    @property
+    def varying(self) -> bool:
+        """Whether copies are as long as memory says, which Pallas's TPU interpreter alone has."""
+        return any(w.exact or w.noted for launch in self.launches for w in launch.windows)
+
     def __str__(self) -> str:
         return "\n".join([*self.why, *(_launch_text(launch) for launch in self.launches)])
 

@@ -11,6 +11,7 @@ from tilelang.codegen.pallas.plan.types import in_scratch
 from tilelang.codegen.pallas.plan.windows.choose import Arrays
 from tilelang.codegen.pallas.plan.windows.types import Entry, Whole, Window
 from tilelang.ir import Dim, Store, Type
+from tilelang.ir.traversal import statements
 from tilelang.schedule.refusal import Refused, Rule
 
 from .layouts import apply, as_scratch, from_scratch, permuted
@@ -108,6 +109,14 @@ def _check_turned(arrays: Arrays, stmt: Store, entries: tuple[Entry, ...], windo
             stmt.loc,
             "leave within out of the config",
         )
+    if len(_left_out(arrays, window)) > 1:
+        raise Refused(
+            Rule.FORM,
+            f"{stmt.tensor} is stored to by several statements, for all iterations of a loop at "
+            "once, and each leaves out other rows",
+            stmt.loc,
+            "leave within out of the config",
+        )
     match entries[dim]:
         case ir.At(ir.GridIndex(name)):
             axis = arrays.axes[name]
@@ -122,6 +131,17 @@ def _check_turned(arrays: Arrays, stmt: Store, entries: tuple[Entry, ...], windo
             stmt.loc,
             "leave within out of the config",
         )
+
+
+def _left_out(arrays: Arrays, window: Window) -> set[tuple[str, ...]]:
+    """Of every store to a window the tiles of which it leaves out positions.
+
+    What a copy holds there is not the block's, and no other store may bring it there.
+    """
+    stores = (s for s in statements(arrays.ir.body) if isinstance(s, Store))
+    own = (s for s in stores if arrays.places.get((s.tensor, s.index, 0)) == window)
+    along = ([e.axis for e in s.index if isinstance(e, ir.Along)] for s in own)
+    return {tuple(a for a in names if not arrays.axes[a].owned) for names in along}
 
 
 def _lane_masks(arrays: Arrays, shape: tuple[Dim, ...]) -> list[InRange]:
