@@ -73,9 +73,9 @@ class Programs:
                 return derived(known, wanted, run)
             return self.gradient(known, statics, wanted, run)
 
-        exact = config is not None and config.windows == "exact"
+        aimed = goal is not None or (config is not None and config.windows is not None)
         stages = self.stages(known, config)
-        return Chosen(goal, stages, self.compiled, exact, self.interpret, checks, resolve)
+        return Chosen(goal, stages, self.compiled, aimed, self.interpret, checks, resolve)
 
     def _part(
         self, part: Remembered, config: Config | None, goal: Target | None
