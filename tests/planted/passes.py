@@ -410,6 +410,11 @@ MUTATIONS = (
         lambda: test_lags.test_what_goes_by_the_tile_before(test_lags.carried),
     ),
     Mutation(
+        "what the last tile gives a variable is the range's", stays, "_of_variables",
+        lambda ir, defined: iter(()),
+        lambda: test_lags.test_what_goes_by_the_tile_before(test_lags.of_the_last),
+    ),
+    Mutation(
         "what changes places inside of a tile is the tile's own", lags, "_carries",
         lambda parts: [],
         lambda: test_lags.test_what_goes_by_the_tile_before(test_lags.places_changed),

@@ -144,13 +144,14 @@ class NumberFact:
 
 @dataclass(frozen=True)
 class StoreFact:
-    """What is known of one store.
+    """What is known of one store, or of a variable that every tile gives a value.
 
     varies  tile axes around it that neither the index nor a carry depends on, although the value
             depends on which positions one of their tiles covers
     again   it adds a value that these axes carry to what is there, once for every tile
     tiles   tile axes of which it stores, at an index that follows them, what one tile is folded to:
             another number for other blocks, if nothing cancels it
+    variable it is a variable that the loop leaves, not a tensor
     """
 
     tensor: str
@@ -158,6 +159,7 @@ class StoreFact:
     loc: Loc
     again: bool = False
     tiles: tuple[str, ...] = ()
+    variable: bool = False
 
     def __str__(self) -> str:
         if not self.varies and self.tiles:

@@ -16,11 +16,16 @@ def refuse(ir: KernelIR, facts: Facts) -> None:
     for store in facts.stores:
         if store.varies:
             users = listed(ir.axis(a).user for a in store.varies)
+            done = f"stores to the same elements of {store.tensor}, and another value"
+            if store.variable:
+                done = f"gives {store.tensor} another value, and the last one is read later"
             raise ParseError(
-                f"every tile of {users} stores to the same elements of {store.tensor}, and another "
-                f"value: the result would depend on the block of {users}",
+                f"every tile of {users} {done}: the result would depend on the block of {users}",
                 store.loc,
-                f"store it after the loop of {users}, which carries a part of it"
+                f"fold the values, as in {store.tensor} = {store.tensor} + ..., or fix the tiles: "
+                f"hl.tile(..., block_size=...)"
+                if store.variable
+                else f"store it after the loop of {users}, which carries a part of it"
                 if store.again
                 else f"carry the value over the loop, or use hl.atomic_add({store.tensor}, ...)",
             )

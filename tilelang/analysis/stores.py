@@ -7,6 +7,7 @@ for tm, tn in hl.tile([M, N]):
     part[tm.id, tn] = x[tm, tn].sum(0)  not: every tile has its own place
     y[tn] = scale[tn] * 2               not: every tile stores the same
     y[0, tn] = y[1, tn] + acc           as if y[1, :] were another array
+    s = x[tm, tn].sum(0)                varies, where s is read later: it is what the last tile gave
 """
 
 from __future__ import annotations
@@ -47,7 +48,18 @@ def store_facts(ir: KernelIR, defined: Definitions, known: Ranges) -> tuple[Stor
         for stmt, around in placed(ir.body)
         if isinstance(stmt, Store)
     )
-    return tuple(fact for stmt, fact in found if stmt.combine is None or fact.varies)
+    kept = (fact for stmt, fact in found if stmt.combine is None or fact.varies)
+    return (*kept, *_of_variables(ir, defined))
+
+
+def _of_variables(ir: KernelIR, defined: Definitions) -> Iterator[StoreFact]:
+    """One fact per variable that a tile gives another value, whatever the tiles before it did."""
+    for axis, (loop, _) in loops(ir).items():
+        carries = {c.name for c in loop.carries}
+        for carry in loop.carries if is_free(axis, ir) else ():
+            seen = {a for e in sources((carry.next,), ir, defined) for a in _of_lanes(e)}
+            if axis in seen and not _reachable(carry.next, defined) & carries:
+                yield StoreFact(carry.user, (axis,), carry.loc, variable=True)
 
 
 def _fact(

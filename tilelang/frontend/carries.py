@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 import numpy as np
 
 from ..errors import Loc, ParseError, TypingError
-from ..ir import Carry, Const, Expr, Tensor, Type, Var, every_store
+from ..ir import Carry, Const, Expr, Type, Var, every_store
 from ..language.build import full
 from ..language.dtypes import is_float
 from ..language.handles import TensorHandle
@@ -64,20 +64,17 @@ def fill_in(here: Here, users: Sequence[str]) -> None:
     """
     stored = {s.tensor for s in every_store(tuple(here.into))}
     for user in users if not here.loops else ():
-        match here.frame.names.get(user):
-            case Bound(value, loc):
-                filled = (_filled(v, stored, loc) for v in values_in(value))
-                here.frame.names[user] = Bound(alike(here, value, filled), loc)
-            case _:
-                pass  # it has no value yet
+        bound = here.frame.names.get(user)
+        if isinstance(bound, Bound):
+            filled = (_filled(v, stored, bound.loc) for v in values_in(bound.value))
+            here.frame.names[user] = replace(bound, value=alike(here, bound.value, filled))
 
 
 def _filled(value: object, stored: set[str], loc: Loc) -> object:
-    match value:
-        case TensorHandle(Tensor(role="output", fill=fill) as made):
-            if fill is not None and made.name not in stored:
-                return full(made.shape, fill, made.dtype, loc)
-    return value
+    made = value.tensor if isinstance(value, TensorHandle) else None
+    if made is None or made.role != "output" or made.fill is None or made.name in stored:
+        return value
+    return full(made.shape, made.fill, made.dtype, loc)
 
 
 def values_in(value: object) -> list[object]:
