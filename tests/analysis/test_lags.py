@@ -186,6 +186,40 @@ def before_the_last(x):
     return y
 
 
+def of_the_last(x):
+    y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(1):
+        state = (hl.zeros([x.shape[1]], dtype=hl.float32), 0)
+        for tm in hl.tile(x.shape[0]):
+            state = (x[tm, :].sum(0), 1)
+        y[g, :] = state[0]
+    return y
+
+
+def first_of_all(x):
+    """Most tiles leave what was there, and the end of the last one is that of the range."""
+    y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(1):
+        first = hl.zeros([x.shape[1]], dtype=hl.float32)
+        end = 0
+        for tm in hl.tile(x.shape[0]):
+            if tm.begin == 0:
+                first = hl.where(tm.index[:, None] == 0, x[tm, :], 0.0).sum(0)
+            end = tm.end
+        y[g, :] = first + end
+    return y
+
+
+def last_of_fixed(x):
+    y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+    for g in hl.grid(1):
+        last = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(x.shape[0], block_size=8):
+            last = x[tm, :].sum(0)
+        y[g, :] = last
+    return y
+
+
 def places_changed_within(x):
     """A tile begins anew: how often it does so is the author's."""
     y = hl.empty(x.shape, dtype=hl.float32)
@@ -215,12 +249,15 @@ def running_maximum(x):
 
 TAKEN |= {
     places_changed_within: X + 2.0,
+    first_of_all: X[:1] + 40,
+    last_of_fixed: [X[32:].sum(0)],
     running_maximum: 2 * np.exp(X - X.max(0)).sum(0, keepdims=True),
 }
 
 
 @pytest.mark.parametrize(
-    "function", [carried, stored_before, carry_stored_first, places_changed, before_the_last]
+    "function",
+    [carried, stored_before, carry_stored_first, places_changed, before_the_last, of_the_last],
 )
 def test_what_goes_by_the_tile_before(function):
     with pytest.raises(ParseError, match="the result would depend on the block of tm"):
@@ -231,7 +268,9 @@ def test_what_goes_by_the_tile_before(function):
 def test_what_does_not(function):
     kernel = tile.kernel(function)
     for config in (
-        (None,) if function is fixed else (tile.Config({"tm": 8}), tile.Config({"tm": 40}))
+        (None,)
+        if function in (fixed, last_of_fixed)
+        else (tile.Config({"tm": 8}), tile.Config({"tm": 40}))
     ):
         np.testing.assert_allclose(kernel(X, config=config), TAKEN[function], rtol=1e-6)
 

@@ -46,8 +46,9 @@ class Writer:
             "    d = 1",
             "    for i in hl.grid(6):",
             *[f"        {n} = x[i] + {place}" for place, n in enumerate("abc")],
+            "        pair = (x[i], [x[i] + 3])",
             *[f"        {line}" for line in body],
-            "        y[i] = a + 3 * b - c + d",
+            "        y[i] = a + 3 * b - c + d + pair[0] - 2 * pair[1][0]",
         ]
         return "\n".join(lines) + "\n\n\n"
 
@@ -56,7 +57,7 @@ class Writer:
             yield from self.statement(depth, indices, static)
 
     def statement(self, depth: int, indices: list[str], static: bool) -> Iterator[str]:
-        kinds = ["assign"] * 5 + ["augment", "swap", "store", "add", "helper", "condition"]
+        kinds = ["assign"] * 5 + ["augment", "swap", "store", "add", "helper", "condition", "pair"]
         if depth < 3:
             kinds += ["if"] * 3 + ["grid"] * 2 + ["ragged", "static", "list"]
         kind = self.random.choice(kinds)
@@ -126,6 +127,11 @@ class Writer:
         yield f"parts = [{self.value(indices)} + k for k in range(3)]"
         yield f"parts.append({self.expr(indices)})"
         yield f"{name} = sum(parts) % 13 + parts[1] % 3"
+
+    def pair(self, depth: int, indices: list[str], static: bool) -> Iterator[str]:
+        yield f"pair = (pair[1][0] % 9, [pair[0] - {self.value(indices)} % 5])"
+        if self.random.random() < 0.5:
+            yield f"{self.name()} = pair[0] % 7 + pair[1][0]"
 
     def leave(self, depth: int, indices: list[str], static: bool) -> Iterator[str]:
         yield f"if {indices[-1]} == {self.random.randint(0, 2)}:"

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import tilelang.language as hl
+from tilelang.ir import every_loop
 
 from .run import array, dump, parsed, run
 
@@ -35,6 +36,38 @@ def test_two_carried_values_exchange():
     y = np.zeros(10, np.int32)
     run(fibonacci, y)
     same(y, [0, 1, 1, 2, 3, 5, 8, 13, 21, 34])
+
+
+class Moments(NamedTuple):
+    total: object
+    square: object
+
+
+def test_tuples_and_lists_are_carried():
+    """What is made before the loops is a value, too; each item is a carry of its own."""
+
+    def moments(x, offsets):
+        y = hl.empty([3, x.shape[1]], dtype=x.dtype)
+        state = Moments(hl.zeros([x.shape[1]]), hl.zeros([x.shape[1]]))
+        for g in hl.grid(offsets.shape[0] - 1):
+            parts = [state, (hl.zeros([x.shape[1]]), 1.0)]
+            for t in hl.tile(offsets[g], offsets[g + 1]):
+                sums, (own, one) = parts
+                v = x[t, :]
+                sums = Moments(sums.total + v.sum(0), sums.square + (v**2).sum(0))
+                parts = [sums, (own + v.sum(0) * one, one)]
+            state, (own, _) = parts
+            y[0, :] = state.total
+            y[1, :] = state.square
+            y[2, :] = own
+        return y
+
+    x = array(11, 3)
+    same(run(moments, x, OFFSETS), [x.sum(0), (x**2).sum(0), x[10]])
+    carried = [
+        c.user for loop in every_loop(parsed(moments, x, OFFSETS).body) for c in loop.carries
+    ]
+    assert carried == ["state_0", "state_1", "parts_0", "parts_1", "parts_2", "parts_3"]
 
 
 def test_a_carry_goes_through_every_loop_of_a_nest():

@@ -488,7 +488,7 @@ def list_around_loop_changed(x, v):
     r"""ParseError: a list that was made outside of this loop or `if` is changed
       parts.append(x[tm, :])
       ^^^^^^^^^^^^^^^^^^^^^^
-    hint: make it where it is changed: a loop carries variables, not what is in a list
+    hint: give its name another, v = [...]: a loop carries that, and no change of a list
     """
     parts = []
     for tm in hl.tile(40):
@@ -501,7 +501,7 @@ def item_of_list_around_loop(x, v):
     r"""ParseError: a list that was made outside of this loop or `if` is changed
       sums[0] = sums[0] + v[tm].sum()
       ^^^^^^^
-    hint: make it where it is changed: a loop carries variables, not what is in a list
+    hint: give its name another, v = [...]: a loop carries that, and no change of a list
     """
     sums = [0.0, 0.0]
     for tm in hl.tile(40):
@@ -1456,12 +1456,40 @@ def tuple_carried(x, v):
     r"""ParseError: state is a tuple before the loop of line N, which changes it
       state = (state[0] + x[i, tk].sum(), state[1])
                ^^^^^
-    hint: carry its items one by one, each in a variable of its own
+    hint: carry what is a value in a variable of its own: not all of it is
     """
     for i in hl.grid(40):
-        state = (0.0, 0.0)
+        state = (0.0, "sum")
         for tk in hl.tile(64):
             state = (state[0] + x[i, tk].sum(), state[1])
+        v[i] = state[0]
+    return v
+
+
+def tuple_grows(x, v):
+    r"""TypingError: carried value state changes from a tuple of 2 values to a tuple of 3 values
+      state = (*state, x[i, tk].sum())
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: it must stay as many values, in the same tuples or lists
+    """
+    for i in hl.grid(40):
+        state = (0.0, 1.0)
+        for tk in hl.tile(64):
+            state = (*state, x[i, tk].sum())
+        v[i] = state[0]
+    return v
+
+
+def item_changes_its_type(x, v):
+    r"""TypingError: carried value state[0] changes from int32[] to float32[]
+      state = [state[0] + x[i, tk].sum()]
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: begin with a float: state[0] = 0.0
+    """
+    for i in hl.grid(40):
+        state = [0]
+        for tk in hl.tile(64):
+            state = [state[0] + x[i, tk].sum()]
         v[i] = state[0]
     return v
 
@@ -2169,20 +2197,6 @@ def shape_in_loop_depends_on_data(x, v, offsets):
     """
     for g in hl.grid(4):
         acc = hl.zeros([offsets[g]])
-    return v
-
-
-def value_leaves_its_loop_in_a_tuple(x, v):
-    r"""ParseError: pair is a tuple before the loop of line N, which changes it
-      v[i] = pair[0]
-             ^^^^
-    hint: carry its items one by one, each in a variable of its own
-    """
-    for i in hl.grid(40):
-        pair = (0.0, 1)
-        for tk in hl.tile(64):
-            pair = (x[i, tk].sum(), 1)
-        v[i] = pair[0]
     return v
 
 

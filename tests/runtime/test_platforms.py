@@ -5,6 +5,8 @@ Lowered here, on a CPU: nothing is compiled by the TPU's compiler and nothing ru
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.export
 import jax.numpy as jnp
@@ -149,6 +151,33 @@ def test_exact_windows_are_strict_on_the_cpu_only():
     assert mosaic(kernel, x, OFFSETS) == 1
     result = jax.jit(lambda x, o: kernel(x, o) + 0)(x, OFFSETS)
     np.testing.assert_allclose(result[:, 3], of_ragged(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("named", ["config", "target"])
+def test_cut_tiles_are_strict_on_the_cpu_only(named):
+    """As whoever plans says: rows that are copied by number are a matter of the plan."""
+
+    def earlier(x, offsets):
+        y = hl.zeros_like(x)
+        for g in hl.grid(offsets.shape[0] - 1):
+            for t in hl.tile(offsets[g] + 3, offsets[g + 1], block_size=16):
+                y[t, :] = x[t.index - 3, :] * 2.0
+        return y
+
+    kernel = tile.kernel(earlier, config=tile.Config(windows="cut"))
+    options = {"target": "tpu:v6e"} if named == "target" else {}
+    wanted = np.zeros_like(X)
+    for begin, end in itertools.pairwise(OFFSETS):
+        wanted[begin + 3 : end] = X[begin : max(end - 3, begin)] * 2
+    assert kernel.lower(X, OFFSETS, **options).plan.exact
+    results = [
+        kernel(X, OFFSETS, **options),
+        jax.jit(lambda x, o: kernel(x, o, **options) + 0)(X, OFFSETS),
+        jax.vmap(lambda x: kernel(x, OFFSETS, **options))(X[None])[0],
+    ]
+    for result in results:
+        np.testing.assert_array_equal(result, wanted)
+    assert mosaic(kernel, X, OFFSETS) == 1
 
 
 def test_what_was_traced_is_what_is_lowered(monkeypatch):

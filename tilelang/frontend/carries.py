@@ -9,29 +9,46 @@ y[tm] = acc                           y[tm] = acc_3
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 import numpy as np
 
 from ..errors import Loc, ParseError, TypingError
-from ..ir import Carry, Const, Expr, Tensor, Type, Var, every_store
+from ..ir import Carry, Const, Expr, Type, Var, every_store
 from ..language.build import full
 from ..language.dtypes import is_float
 from ..language.handles import TensorHandle
 from ..language.values import as_expr, const, number_of
-from .hosting import is_value, kind_of
+from .containers import own
+from .hosting import counted, is_value, kind_of
 from .scope import Bound, Here, Missing
 
 
 @dataclass(frozen=True)
 class Entering:
-    """A carried variable on entry of a loop; `number`: it was a Python number before."""
+    """A carried value on entry of a loop.
+
+    user    what it is called: the variable, or `state_1` of a tuple or list `state`
+    said    what the author calls it: `state[1]`
+    number  it was a Python number before
+    """
 
     user: str
+    said: str
     name: str
     init: Expr
     number: bool
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A carried variable: what it was before the loop, and each value that it holds."""
+
+    user: str
+    before: object
+    parts: tuple[Entering, ...]
 
 
 def carried(here: Here, node: ast.For) -> tuple[str, ...]:
@@ -47,13 +64,37 @@ def fill_in(here: Here, users: Sequence[str]) -> None:
     """
     stored = {s.tensor for s in every_store(tuple(here.into))}
     for user in users if not here.loops else ():
-        match here.frame.names.get(user):
-            case Bound(TensorHandle(Tensor(role="output", fill=fill) as made), loc):
-                if fill is not None and made.name not in stored:
-                    value = full(made.shape, fill, made.dtype, loc)
-                    here.frame.names[user] = Bound(value, loc)
-            case _:
-                pass  # what has a value, or is no output
+        bound = here.frame.names.get(user)
+        if isinstance(bound, Bound):
+            filled = (_filled(v, stored, bound.loc) for v in values_in(bound.value))
+            here.frame.names[user] = replace(bound, value=alike(here, bound.value, filled))
+
+
+def _filled(value: object, stored: set[str], loc: Loc) -> object:
+    made = value.tensor if isinstance(value, TensorHandle) else None
+    if made is None or made.role != "output" or made.fill is None or made.name in stored:
+        return value
+    return full(made.shape, made.fill, made.dtype, loc)
+
+
+def values_in(value: object) -> list[object]:
+    """The values that a variable holds: itself, or those of a tuple or a list, one by one."""
+    return [v for item in value for v in values_in(item)] if _is_sequence(value) else [value]
+
+
+def _is_sequence(value: object) -> TypeGuard[tuple | list]:
+    return isinstance(value, tuple | list)
+
+
+def alike(here: Here, value: object, left: Iterator[object]) -> object:
+    """The same tuples and lists of other values; a list is one that was made here."""
+    if not _is_sequence(value):
+        return next(left)
+    items = [alike(here, item, left) for item in value]
+    if isinstance(value, list):
+        return own(here, items)
+    named: Callable[..., object] | None = getattr(type(value), "_make", None)
+    return named(items) if named else tuple(items)
 
 
 def refused(here: Here, users: Sequence[str], line: int) -> dict[str, Missing]:
@@ -63,23 +104,35 @@ def refused(here: Here, users: Sequence[str], line: int) -> dict[str, Missing]:
 
 
 def _is_carried(bound: Bound) -> bool:
-    return _is_number(bound.value) or is_value(number_of(bound.value, bound.loc))
+    return all(_is_one(value, bound.loc) for value in values_in(bound.value))
 
 
-def enter(here: Here, users: Sequence[str]) -> list[Entering]:
+def _is_one(value: object, loc: Loc) -> bool:
+    return _is_number(value) or is_value(number_of(value, loc))
+
+
+def enter(here: Here, users: Sequence[str]) -> list[Variable]:
     """Gives each variable its value inside the loop; those that have none before are left."""
     found = []
     for user in users:
         bound = here.frame.names.get(user)
         if not isinstance(bound, Bound):
             continue
-        init = as_expr(bound.value, bound.loc)
-        if isinstance(init, Const):  # no weak number: its dtype is that of the carry
-            init = Const(init.value, init.type)
-        entry = Entering(user, here.draft.unique(user), init, _is_number(bound.value))
-        here.frame.names[user] = Bound(Var(entry.name, init.type), bound.loc)
-        found.append(entry)
+        values = values_in(bound.value)
+        places = [""] if not _is_sequence(bound.value) else map(str, range(len(values)))
+        parts = tuple(_entering(here, user, p, v, bound.loc) for p, v in zip(places, values))
+        inside = alike(here, bound.value, (Var(p.name, p.init.type) for p in parts))
+        here.frame.names[user] = Bound(inside, bound.loc)
+        found.append(Variable(user, bound.value, parts))
     return found
+
+
+def _entering(here: Here, user: str, place: str, value: object, loc: Loc) -> Entering:
+    init = as_expr(value, loc)
+    if isinstance(init, Const):  # no weak number: its dtype is that of the carry
+        init = Const(init.value, init.type)
+    name, said = (f"{user}_{place}", f"{user}[{place}]") if place else (user, user)
+    return Entering(name, said, here.draft.unique(name), init, _is_number(value))
 
 
 def _is_number(value: object) -> bool:
@@ -88,8 +141,8 @@ def _is_number(value: object) -> bool:
 
 def _uncarried(user: str, value: object, line: int) -> Missing:
     hint = f"begin with a number or a value, such as {user} = hl.zeros([...])"
-    if isinstance(value, tuple | list):
-        hint = "carry its items one by one, each in a variable of its own"
+    if _is_sequence(value):
+        hint = "carry what is a value in a variable of its own: not all of it is"
     if isinstance(value, TensorHandle):
         hint = f"a tensor is changed by a store: {value.tensor.name}[index] = value"
         if value.tensor.role == "output" and value.tensor.fill is None:
@@ -98,32 +151,58 @@ def _uncarried(user: str, value: object, line: int) -> Missing:
     return Missing(what, hint)
 
 
-def leave(here: Here, entries: Sequence[Entering], loc: Loc) -> tuple[Carry, ...]:
+def leave(here: Here, variables: Sequence[Variable], loc: Loc) -> tuple[Carry, ...]:
     """The loop's carries; the variables now have their values after it."""
     made = []
-    for entry in entries:
-        bound = here.frame.names[entry.user]
+    for variable in variables:
+        bound = here.frame.names[variable.user]
         if isinstance(bound, Missing):
             raise ParseError(bound.what, loc, bound.hint)
-        after = _next(entry, bound)
-        out = here.draft.unique(entry.user)
-        made.append(Carry(entry.name, entry.init, after, out, entry.user, bound.loc))
-        here.draft.inits[out] = entry.init, here.condition
-        here.frame.names[entry.user] = Bound(Var(out, entry.init.type), bound.loc)
+        outs = []
+        for entry, left in zip(variable.parts, _left(variable, bound), strict=True):
+            kept = _next(entry, Bound(left, bound.loc))
+            out = here.draft.unique(entry.user)
+            made.append(Carry(entry.name, entry.init, kept, out, entry.user, bound.loc))
+            here.draft.inits[out] = entry.init, here.condition
+            outs.append(Var(out, entry.init.type))
+        after = alike(here, variable.before, iter(outs))
+        here.frame.names[variable.user] = Bound(after, bound.loc)
     return tuple(made)
+
+
+def _left(variable: Variable, bound: Bound) -> list[object]:
+    """What the body leaves in the places of what was there before."""
+    before, after = variable.before, bound.value
+    if not _is_sequence(before):
+        return [after]
+    if form(before) != form(after):
+        what = f"carried value {variable.user} changes from {_shown(before)} to {_shown(after)}"
+        hint = "it must stay as many values, in the same tuples or lists"
+        raise TypingError(what, bound.loc, hint)
+    return values_in(after)
+
+
+def _shown(value: object) -> str:
+    held = f" of {counted(len(values_in(value)), 'value')}" if _is_sequence(value) else ""
+    return kind_of(value) + held
+
+
+def form(value: object) -> object:
+    """How the tuples and lists lie in each other."""
+    return (type(value), *map(form, value)) if _is_sequence(value) else None
 
 
 def _next(entry: Entering, bound: Bound) -> Expr:
     """What the body leaves; its type is what it was."""
     kind = entry.init.type
-    if not _is_carried(bound):
-        what = f"carried value {entry.user} changes from {kind} to {kind_of(bound.value)}"
+    if not _is_one(bound.value, bound.loc):
+        what = f"carried value {entry.said} changes from {kind} to {kind_of(bound.value)}"
         raise TypingError(what, bound.loc, "it must stay a value of one shape and dtype")
     after = as_expr(bound.value, bound.loc)
     if isinstance(after, Const) and after.weak and not kind.rank and _fits(after, kind.dtype):
         return Const(const(after.value, like=kind.dtype).value, kind)
     if after.type != kind:
-        what = f"carried value {entry.user} changes from {kind} to {after.type}"
+        what = f"carried value {entry.said} changes from {kind} to {after.type}"
         raise TypingError(what, bound.loc, _hint(entry, after.type))
     return after
 
@@ -135,7 +214,7 @@ def _fits(number: Const, dtype: str) -> bool:
 
 
 def _hint(entry: Entering, after: Type) -> str:
-    user, kind = entry.user, entry.init.type
+    user, kind = entry.said, entry.init.type
     value = entry.init.value if isinstance(entry.init, Const) else 0
     if entry.number and after.rank:
         shape = ", ".join(map(str, after.shape))

@@ -93,7 +93,7 @@ def check_mutable(here: Here, value: object, loc: Loc) -> None:
         raise ParseError(f"{kind_of(value)} from outside of the kernel is changed", loc, hint)
     if place != (here.loops, here.condition):
         what = f"{kind_of(value)} that was made outside of this loop or `if` is changed"
-        hint = "make it where it is changed: a loop carries variables, not what is in a list"
+        hint = "give its name another, v = [...]: a loop carries that, and no change of a list"
         raise ParseError(what, loc, hint)
 
 

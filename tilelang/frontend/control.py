@@ -15,6 +15,7 @@ from ..errors import Loc, ParseError, TypingError
 from ..ir import Apply, Const, Expr, Load, Var, walk
 from ..language.build import unary, where
 from ..language.values import as_expr
+from .carries import alike, form, values_in
 from .hosting import condition, is_value, on_device, really, under
 from .scope import Bound, Here, Left, Missing, Rules, assign, evaluate, execute, named, settled
 
@@ -105,9 +106,10 @@ def _chosen(here: Here, choice: _Choice, first: Bound, second: Bound) -> Any:
     on_host = type(a) is type(b) and not on_device(a) and not on_device(b)
     if a is b or (on_host and really(choice.loc, eq, a, b)):
         return a
-    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
-        pairs = [(Bound(x, first.loc), Bound(y, second.loc)) for x, y in zip(a, b, strict=True)]
-        return tuple(_chosen(here, choice, x, y) for x, y in pairs)
+    if form(a) is not None and form(a) == form(b):
+        pairs = zip(values_in(a), values_in(b), strict=True)
+        both = ((Bound(x, first.loc), Bound(y, second.loc)) for x, y in pairs)
+        return alike(here, a, (_chosen(here, choice, x, y) for x, y in both))
     if not all(is_value(v) or isinstance(v, bool | int | float) for v in (a, b)):
         raise _Different
     x, y = as_expr(a, first.loc), as_expr(b, second.loc)

@@ -20,7 +20,7 @@ from .cuda.custom_call import traced as traced_on_gpu
 from .cuda.record import CompiledFunction
 from .device import device_of, platform_of, refuse, refuse_compiled, refuse_foreign, target_of
 from .forked import where_threads_are
-from .jax_compat import mesh_of, sharded_axes
+from .jax_compat import default_platform, mesh_of, sharded_axes
 from .jax_gradient import Resolve
 from .launch import Launch, TensorArgument, check_of, framework_of, launch
 from .lowering import Lowered, Target, launched_by_jax, proved
@@ -48,7 +48,7 @@ class Chosen:
     target     what to plan for wherever it runs; None: the device that it is lowered for
     stages     the kernel, planned for a target when code for a device is needed
     compiled   the same, planned for a GPU -> what Triton makes of each launch
-    varying    copies have lengths that memory says, also where that is planned for a CPU
+    aimed      windows or a target are named, which a CPU may run in Pallas's TPU interpreter alone
     interpret  None: where the device needs it; True, False or pltpu.InterpretParams
     checks     None: if the values are on the host; True: also if they must be fetched; False: never
     resolve    the arguments that want one -> the gradient of the kernel
@@ -57,7 +57,7 @@ class Chosen:
     target: Target | None
     stages: Stages
     compiled: Callable[[Lowered], Sequence[CompiledFunction]]
-    varying: bool
+    aimed: bool
     interpret: Any
     checks: bool | None
     resolve: Resolve
@@ -130,34 +130,32 @@ def _code(chosen: Chosen) -> Code:
         if not isinstance(target, PallasTarget):
             assert isinstance(lowered.plan, TritonPlan), "the target is a GPU"
             return traced_on_gpu(lowered.plan, chosen.compiled(lowered))
-        device = device_of(name, target, platform, interpret, _varying(lowered))
+        assert isinstance(lowered.plan, PallasPlan), "the target is none"
+        device = device_of(name, target, platform, interpret, lowered.plan.varying)
         return generated(lowered.source.load(), device)
 
     def batched(flags: Flags, size: int) -> Code:
         names = [n for n, flag in zip(operands_of(stages.ir), flags, strict=True) if flag]
         return _code(replace(chosen, stages=stages.batched(names, size)))
 
-    effectful = interpret is not False and (interpret not in (None, True) or _strict(chosen))
+    effectful = _strict(chosen) if interpret in (None, True) else interpret is not False
     sharded, spread = partial(_sharded, chosen, {}), partial(_spread, chosen, {})
     return Code(name, results_of(stages.ir), generate, effectful, batched, sharded, spread)
 
 
 def _strict(chosen: Chosen) -> bool:
-    """Whether only Pallas's TPU interpreter can run the code on a CPU.
+    """Whether only Pallas's TPU interpreter can run the CPU's code, as the plan of it says.
 
-    What is planned for a CPU is so where a config asks; for a named TPU, by default.
+    It has effects, of which JAX must hear before it knows the platform.  No plan is made for that
+    where nobody may need it: what a CPU chooses by itself has none.
     """
-    if chosen.target is None or chosen.varying:
-        return chosen.varying
-    planned = chosen.stages.planned(launched_by_jax(chosen.target))
+    if not chosen.aimed or default_platform() == "tpu":
+        return False
+    planned = chosen.stages.planned(launched_by_jax(chosen.target or target_of("cpu", None)))
     if isinstance(planned, Refusal):
         element = chosen.stages.element
         return element is not None and _strict(replace(chosen, stages=element[0]))
-    return _varying(planned)
-
-
-def _varying(lowered: Lowered) -> bool:
-    return isinstance(lowered.plan, PallasPlan) and lowered.plan.varying
+    return isinstance(planned.plan, PallasPlan) and planned.plan.varying
 
 
 def _sharded(

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..schedule.config import VARYING, Config
+from ..schedule.config import Config
 from ..schedule.refusal import Refusal
 from .batching import Stages
 from .cuda.record import CompiledFunction
@@ -73,9 +73,9 @@ class Programs:
                 return derived(known, wanted, run)
             return self.gradient(known, statics, wanted, run)
 
-        varying = config is not None and config.windows in VARYING
+        aimed = goal is not None or (config is not None and config.windows is not None)
         stages = self.stages(known, config)
-        return Chosen(goal, stages, self.compiled, varying, self.interpret, checks, resolve)
+        return Chosen(goal, stages, self.compiled, aimed, self.interpret, checks, resolve)
 
     def _part(
         self, part: Remembered, config: Config | None, goal: Target | None

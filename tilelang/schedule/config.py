@@ -15,7 +15,6 @@ from .refusal import Refused, Rule
 LOOP_TYPES = ("grid", "outer_pipeline", "worklist", "emit_pipeline", "fori_loop", "unroll")
 STEPS = ("table", "rectangle")
 WINDOWS = ("aligned", "exact", "flowing", "cut")
-VARYING = ("exact", "cut")  # windows whose copies are as long as memory says
 GATHERS = ("ahead", "inside")
 INDEXING = ("pointer", "descriptor")
 WORKLIST = ("search", "table")

@@ -33,6 +33,8 @@ def comes_back(window: Window, order: Order) -> str | None:
     if len(moving) != 1 or order.phases or not window.axes.isdisjoint(order.trailing):
         return None
     (axis,) = moving
+    if not any(a in order.columns for a in order.around(axis)):  # one range alone
+        return None
     plan = order.axes[axis]
     plain = plan.base is None and plan.length is None and plan.near is None and plan.tiles_array
     if not plain or not all(owns(window, a, order.axes) for a in order.outward):
