@@ -178,7 +178,7 @@ PLANTED = {
         sys.modules[tile_wholes.__module__], "_long", lambda dot: False,
     ),
     "rows of a head are a matrix where they lie": (
-        memory._Loop, "_in_registers", lambda self, load: False,
+        memory._Loop, "_elsewhere", lambda self, load, parts: False,
     ),
 }  # fmt: skip
 

@@ -32,6 +32,11 @@ class Pipe:
     boxes: bool = False  # whether descriptors copy operands, whatever dimensions of one they have
     tight: bool = False  # whether long rows are multiplied in parts however few they are
 
+    @property
+    def grouped(self) -> bool:
+        """Whether there are warps for instructions that take several of them."""
+        return self.target.matrix_warps > 1 and self.warps % self.target.matrix_warps == 0
+
     def asynchronous(self, dot: Apply, blocks: Mapping[str, int]) -> bool:
         """Whether the product reads shared memory while the program goes on: one of 64 rows."""
         a, b = dot.args
@@ -41,10 +46,9 @@ class Pipe:
         contract: tuple[int, int] = dot.attr("contract")
         if "int8" in a.type.dtype and contract[1] != b.type.rank - 1:
             return False  # which takes a right operand only if what is summed is contiguous
-        grouped = self.target.matrix_warps > 1 and self.warps % self.target.matrix_warps == 0
         known = a.type.dtype in self.target.asynchronous
         exact = a.type.dtype == "float32" and self.precision == "ieee"
-        return grouped and known and not exact
+        return self.grouped and known and not exact
 
     def part(self, dot: Apply, blocks: Mapping[str, int]) -> int | None:
         """How long the parts of a row are that warps multiply one by one; None: all of it."""
