@@ -403,6 +403,8 @@ class _Loop:
         if loaded:
             return []
         by_number, made_before = of_loads(operand, self.made), not multiplied(operand, self.made)
+        if by_number and side == 1 and self.ahead:
+            return []  # it arrives before, and threads take their numbers of it
         if parts == 1 and made_before:
             return [] if by_number else [(operand, size)]
         every = list(dict.fromkeys(dots_in(self.loop)))  # and those of loops inside, which feed it
