@@ -175,9 +175,6 @@ PLANTED = {
     "results go as a whole": (results, "_parts", lambda *args: 1),
     "what loops carry out is no product": (memory, "_made", lambda ir: definitions(ir.body)),
     "all that is copied is there once more": (memory, "turns", lambda uses, ahead: {}),
-    "rows are picked half as early for sums": (
-        memory, "own_dots", lambda loop: dict.fromkeys([1]),
-    ),
     "what is turned twice stays": (memory, "_turns", lambda operand: False),
     "what a sum makes is computed where it is wanted": (memory, "of_loads", lambda *args: True),
     "what loads make is computed elsewhere": (memory, "of_loads", lambda *args: False),
