@@ -16,7 +16,7 @@ from tests.gpu.compiler import case
 from tests.subjects import SUBJECTS
 from tests.tiers import HALF, share
 from tilelang.aot import Assembled, Gone, compile_lowered
-from tilelang.codegen.triton.plan import memory, pipe
+from tilelang.codegen.triton.plan import memory, pipe, results
 
 needs_triton = pytest.mark.skipif(
     find_spec("triton") is None, reason="triton is not installed: pip install 'raggedtile[triton]'"
@@ -92,6 +92,8 @@ NEEDED = {
     ("transposed_matmul", "bfloat16", 89): 49152,
     ("transposed_matmul", "float32", 89): 32768,
     ("quantized_matmul", "bfloat16", 100): 32768,
+    ("quantized_matmul", "float32", 80): 32768,
+    ("quantized_grouped_gemm", "float32", 100): 49168,
     ("jagged_attention", "bfloat16", 90): 115712,
     ("jagged_attention", "bfloat16", 100): 98848,
     ("paged_attention", "float32", 89): 81920,
@@ -116,6 +118,32 @@ def disagrees():
 @needs_examples_in_torch
 def test_the_estimate_agrees_with_what_was_seen():
     assert disagrees() == []
+
+
+def test_parts_of_float32_are_in_tensor_memory(monkeypatch):
+    """Rows that the loop does not move, 64 of 128 numbers: two parts were 64 KiB too much."""
+    one = subject("jagged_attention")
+    fresh = tile.kernel(one.kernel.__wrapped__)
+
+    def said():
+        config = tile.Config({"tq": 64, "tk": 16})
+        args = case(one, "float32")
+        (launch,) = fresh.lower(*args, config=config, target="cuda:sm100").plan.launches
+        fresh._lowered.clear()
+        return launch.shared
+
+    assert said() == pytest.approx(32776, rel=0.05)
+    monkeypatch.setattr(memory._Loop, "_elsewhere", lambda self, load, parts: False)
+    assert said() > 90_000
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "warps", "chained", "down"),
+    [(128, 128, 8, False, 2), (64, 128, 4, False, 1), (64, 64, 4, True, 4), (16, 64, 4, True, 1)],
+)
+def test_warps_lie_as_triton_lays_them(rows, columns, warps, chained, down):
+    """The first three by what the compiler printed (Triton 3.6.0)."""
+    assert results._warps_down(rows, columns, warps, chained) == down
 
 
 @tile.kernel

@@ -47,6 +47,12 @@ BLOCKS = (*ROWS_128[:-1], tile.spec((512,), "int32"), tile.spec((65,), "int32"))
 LOOKED_UP = (*narrow(*((4096, 128),) * 3), tile.spec((64,), "float32"), OFFSETS)
 
 
+SPARSE = (
+    tile.spec((65536,), "float32"), tile.spec((65536,), "int32"),
+    tile.spec((4096, 256), "float32"), tile.spec((2049,), "int32"),
+)  # fmt: skip
+
+
 def wide(*args):
     """The same in float32."""
     return tuple(tile.spec(a.shape, "float32") if a.dtype == "bfloat16" else a for a in args)
@@ -101,6 +107,16 @@ NEEDED = (
     (kernels.outer_scores, WIDE_SCORES, 100, 106496),
     (kernels.low_rank_cross, CROSSES, 90, 73872),
     (kernels.low_rank_cross, CROSSES, 100, 102544),
+    (kernels.retention, wide(*DECAYED), 80, 16384),
+    (kernels.retention, wide(*DECAYED), 89, 16384),
+    (kernels.block_sparse, wide(*BLOCKS), 80, 8192),
+    (kernels.block_sparse, wide(*BLOCKS), 89, 8192),
+    (kernels.block_sparse, wide(*BLOCKS), 90, 32792),
+    (kernels.block_sparse, wide(*BLOCKS), 100, 32776),
+    (kernels.latent_attention, wide(*latent(512)), 80, 106496),
+    (kernels.normed_rows, wide(*normed(256)), 80, 26880),
+    (kernels.normalised_products, wide(*NORMS), 80, 40960),
+    (kernels.sparse_rows, SPARSE, 90, 16640),
 )
 
 
@@ -178,7 +194,7 @@ PLANTED = {
         sys.modules[tile_wholes.__module__], "_long", lambda dot: False,
     ),
     "rows of a head are a matrix where they lie": (
-        memory._Loop, "_in_registers", lambda self, load: False,
+        memory._Loop, "_elsewhere", lambda self, load, parts: False,
     ),
 }  # fmt: skip
 
@@ -208,10 +224,9 @@ def test_wide_results_take_fewer_rows(monkeypatch):
 def test_blocks_that_an_author_fixed_copy_nothing_ahead_in_float32():
     """64 rows and keys of 64 numbers in three products: of two stages ptxas spills 8,008 bytes."""
     blocks = tuple(tile.spec((4096, 8, 64), "float32") for _ in range(3)) + BLOCKS[3:]
-    assert lowered(kernels.block_sparse, blocks, 80).config.stages == 1
-    assert (
-        lowered(kernels.block_sparse, blocks, 90).config.stages == 2
-    )  # products run by themselves
+    for arch, stages, columns in ((80, 1, 32), (90, 2, 64)):  # where products run by themselves
+        config = lowered(kernels.block_sparse, blocks, arch).config
+        assert (config.stages, dict(config.blocks)["tn"]) == (stages, columns)
 
 
 def test_what_does_not_move_is_read_before_a_loop_that_writes(monkeypatch):

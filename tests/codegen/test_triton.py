@@ -303,6 +303,27 @@ def test_registers_of_one_program_are_limited(warps, most):
         assert caught.value.hint == f"give at most {most}, or fewer warps"
 
 
+def test_results_of_asynchronous_products_have_registers():
+    """64 x 256 on 4 warps: 128 numbers in each thread; of 64 registers ptxas gave up."""
+    subject = next(s for s in SUBJECTS if s.name == "grouped_gemm")
+    args = tile.spec((1024, 512), "bfloat16"), tile.spec((8, 512, 512), "bfloat16")
+    blocks = {"tk": 64, "tm": 64, "tn": 256}
+
+    def lowered(target, most):
+        config = tile.Config(blocks, warps=4, max_registers=most)
+        return subject.kernel.lower(*args, tile.spec((9,), "int32"), config=config, target=target)
+
+    with pytest.raises(tile.PlanError) as caught:
+        lowered("cuda:sm90", 64)
+    assert caught.value.what == (
+        "max_registers=64, but a product of grouped_gemm has 128 results in each thread"
+    )
+    assert caught.value.hint == "give more registers or warps, or smaller blocks"
+    assert lowered("cuda:sm90", 168).source
+    assert lowered("cuda:sm80", 64).source  # which spills; results of sm_100 are elsewhere
+    assert lowered("cuda:sm100", 64).source
+
+
 def test_planted_registers_that_no_launch_has(monkeypatch):
     monkeypatch.setattr(Target, "registers_of", lambda self, warps: self.registers)
     with pytest.raises((AssertionError, pytest.fail.Exception)):

@@ -21,7 +21,7 @@ def backward_kv_kernel(
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
     # jagged_attention_backward.py:83: dk = hl.zeros(k.shape, dtype=k.dtype)
-    # row is parallel: each row writes its own slices of dk
+    # row is parallel: each row writes its own slices of dk and dv
     for row_start in tl.range(pid * 16, 16384, 73728):
         row_at = row_start + tl.arange(0, 16)
         first = tl.load(offsets_ptr)
@@ -55,40 +55,17 @@ def backward_kv_kernel(
                     tl.zeros([16, 64], tl.bfloat16),
                     mask=(seen == 0)[:, None],
                 )
-    # jagged_attention_backward.py:84: dv = hl.zeros(v.shape, dtype=v.dtype)
-    # row_1 is parallel: each row_1 writes its own slices of dv
-    for row_1_start in tl.range(pid * 16, 16384, 73728):
-        row_1_at = row_1_start + tl.arange(0, 16)
-        first_1 = tl.load(offsets_ptr)
-        last_1 = tl.load(offsets_ptr + 32)
-        outside_1 = (row_1_start < first_1) | (row_1_start + 16 > last_1)
-        ranges_1 = tl.where(outside_1, 32, 0)
-        # group_1 is ordered: carries seen_1, a maximum
-        seen_1 = tl.zeros([16], tl.int32)
-        for group_1_start in tl.range(0, ranges_1, 32):
-            group_1_at = group_1_start + tl.arange(0, 32)
-            offsets_tile_4 = tl.load(offsets_ptr + group_1_at)
-            offsets_tile_5 = tl.load(offsets_ptr + group_1_at + 1)
-            seen_1 = tl.maximum(
-                seen_1,
-                tl.max(
-                    (
-                        (offsets_tile_4[None, :] <= row_1_at[:, None])
-                        & (row_1_at[:, None] < offsets_tile_5[None, :])
-                    ).to(tl.int32),
-                    axis=1,
-                ),
-            )
-        columns_1 = tl.where(outside_1, 128, 0)
+        columns_1 = tl.where(outside, 128, 0)
+        # jagged_attention_backward.py:84: dv = hl.zeros(v.shape, dtype=v.dtype)
         # outer_1 is parallel: each outer_1 writes its own rows of dv
         for outer_1 in tl.range(0, 16):
             # column_1 is parallel: each column_1 writes its own slices of dv
             for column_1_start in tl.range(0, columns_1, 64):
                 column_1_at = column_1_start + tl.arange(0, 64)
                 tl.store(
-                    dv_ptr + outer_1 * 2097152 + row_1_at[:, None] * 128 + column_1_at[None, :],
+                    dv_ptr + outer_1 * 2097152 + row_at[:, None] * 128 + column_1_at[None, :],
                     tl.zeros([16, 64], tl.bfloat16),
-                    mask=(seen_1 == 0)[:, None],
+                    mask=(seen == 0)[:, None],
                 )
     # jagged_attention_backward.py:86: for tk in hl.tile(offsets[b], offsets[b + 1]):
     offsets_tile = tl.load(offsets_ptr + groups)

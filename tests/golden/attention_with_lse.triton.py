@@ -16,7 +16,7 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
     # jagged_attention_backward.py:39: out = hl.zeros([H, T, D], dtype=v.dtype)
-    # row is parallel: each row writes its own slices of out
+    # row is parallel: each row writes its own slices of out; each row writes its own columns of lse
     for row_start in tl.range(pid * 16, 16384, 73728):
         row_at = row_start + tl.arange(0, 16)
         first = tl.load(offsets_ptr)
@@ -50,38 +50,15 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
                     tl.zeros([16, 64], tl.bfloat16),
                     mask=(seen == 0)[:, None],
                 )
-    # jagged_attention_backward.py:40: lse = hl.zeros([H, T], dtype=hl.float32)
-    # row_1 is parallel: each row_1 writes its own columns of lse
-    for row_1_start in tl.range(pid * 16, 16384, 73728):
-        row_1_at = row_1_start + tl.arange(0, 16)
-        first_1 = tl.load(offsets_ptr)
-        last_1 = tl.load(offsets_ptr + 32)
-        outside_1 = (row_1_start < first_1) | (row_1_start + 16 > last_1)
-        ranges_1 = tl.where(outside_1, 32, 0)
-        # group_1 is ordered: carries seen_1, a maximum
-        seen_1 = tl.zeros([16], tl.int32)
-        for group_1_start in tl.range(0, ranges_1, 32):
-            group_1_at = group_1_start + tl.arange(0, 32)
-            offsets_tile_4 = tl.load(offsets_ptr + group_1_at)
-            offsets_tile_5 = tl.load(offsets_ptr + group_1_at + 1)
-            seen_1 = tl.maximum(
-                seen_1,
-                tl.max(
-                    (
-                        (offsets_tile_4[None, :] <= row_1_at[:, None])
-                        & (row_1_at[:, None] < offsets_tile_5[None, :])
-                    ).to(tl.int32),
-                    axis=1,
-                ),
-            )
-        columns_1 = tl.where(outside_1, 16, 0)
+        columns_1 = tl.where(outside, 16, 0)
+        # jagged_attention_backward.py:40: lse = hl.zeros([H, T], dtype=hl.float32)
         # column_1 is parallel: each column_1 writes its own rows of lse
         for column_1_start in tl.range(0, columns_1, 16):
             column_1_at = column_1_start + tl.arange(0, 16)
             tl.store(
-                lse_ptr + column_1_at[:, None] * 16384 + row_1_at[None, :],
+                lse_ptr + column_1_at[:, None] * 16384 + row_at[None, :],
                 tl.zeros([16, 16], tl.float32),
-                mask=(seen_1 == 0)[None, :],
+                mask=(seen == 0)[None, :],
             )
     # jagged_attention_backward.py:42: for tq in hl.tile(offsets[b], offsets[b + 1]):
     offsets_tile = tl.load(offsets_ptr + groups)

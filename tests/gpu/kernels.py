@@ -471,3 +471,17 @@ def block_sparse(q, k, v, blocks, starts):
                     m = n
             out[tq, h, :] = (acc / total[:, None]).to(out.dtype)
     return out
+
+
+@tile.kernel
+def sparse_rows(values, columns, x, starts):
+    """A sparse matrix by rows times a dense one: rows are picked, and no product waits for them."""
+    y = hl.zeros([starts.shape[0] - 1, x.shape[1]], dtype=hl.float32)
+    for r in hl.grid(starts.shape[0] - 1):
+        for n in hl.tile(x.shape[1]):
+            acc = hl.zeros([n], dtype=hl.float32)
+            for t in hl.tile(starts[r], starts[r + 1]):
+                picked = x[columns[t], n].to(hl.float32)
+                acc += (values[t].to(hl.float32)[:, None] * picked).sum(0)
+            y[r, n] = acc
+    return y

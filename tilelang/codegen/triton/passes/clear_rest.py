@@ -20,6 +20,7 @@ upwards once.  Rows outside of that are looked for in every range.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -63,11 +64,16 @@ ROWS, COLUMNS, GROUPS = 16, 64, 32
 
 
 def clear_rest(ir: KernelIR) -> KernelIR:
-    """The kernel with such a loop for every output that it is made for."""
+    """The kernel with such a loop for the outputs of the same rows that it is made for."""
+    found: dict[tuple[str, int], list[tuple[Tensor, int]]] = {}
     for tensor in ir.tensors:
         if tensor.role == "output" and tensor.fill is not None:
             offsets = _offsets(ir, tensor)
-            ir = ir if offsets is None else _cleared(ir, tensor, *offsets)
+            if offsets is not None:
+                rows = tensor.shape[offsets[1]]
+                found.setdefault((offsets[0], rows), []).append((tensor, offsets[1]))
+    for (offsets, rows), outputs in found.items():
+        ir = _cleared(ir, outputs, offsets, rows)
     return ir
 
 
@@ -136,36 +142,42 @@ def _cut(ir: KernelIR, entry: Along, size: int) -> tuple[str, str] | None:
 # ---------------------------------------------------------------- the second loop
 
 
-def _cleared(ir: KernelIR, tensor: Tensor, offsets: str, dim: int) -> KernelIR:
-    """The kernel with an array that nothing fills, and the loop that does so for its rest."""
-    nest = _Nest(ir, tensor, offsets, dim)
+def _cleared(
+    ir: KernelIR, outputs: Sequence[tuple[Tensor, int]], offsets: str, rows: int
+) -> KernelIR:
+    """The kernel with arrays that nothing fills, and the loop that does so for their rest."""
+    nest = _Nest(ir, outputs, offsets, rows)
     body, axes = nest.loop()
-    tensors = tuple(replace(t, fill=None) if t is tensor else t for t in ir.tensors)
+    names = {tensor.name for tensor, _ in outputs}
+    tensors = tuple(replace(t, fill=None) if t.name in names else t for t in ir.tensors)
     return replace(ir, tensors=tensors, axes=(*ir.axes, *axes), body=(*ir.body, body))
 
 
 class _Nest:
-    """The second loop of one array, with names that nothing has."""
+    """The second loop of arrays with the same rows, with names that nothing has."""
 
-    def __init__(self, ir: KernelIR, tensor: Tensor, offsets: str, dim: int) -> None:
-        self.tensor, self.offsets, self.dim = tensor, offsets, dim
+    def __init__(
+        self, ir: KernelIR, outputs: Sequence[tuple[Tensor, int]], offsets: str, rows: int
+    ) -> None:
+        self.outputs, self.offsets, self.rows = outputs, offsets, rows
+        self.loc = outputs[0][0].loc
         self.taken = names_in(ir) | {ir.name}
         self.count = ir.tensor(offsets).shape[0] - 1
         self.axes: list[Axis] = []
 
     def axis(self, wish: str, end: Expr, block: int | None, most: int | None = None) -> str:
         name, kind = take(wish, self.taken), "grid" if block is None else "tile"
-        zero, loc = integers.const(0), self.tensor.loc
+        zero, loc = integers.const(0), self.loc
         self.axes.append(Axis(name, kind, zero, end, most, block, loc, name))
         return name
 
     def assigned(self, wish: str, value: Expr) -> tuple[Assign, Var]:
         name = take(wish, self.taken)
-        return Assign(name, value, self.tensor.loc, name), Var(name, value.type)
+        return Assign(name, value, self.loc, name), Var(name, value.type)
 
     def loop(self) -> tuple[Loop, list[Axis]]:
-        loc, rows = self.tensor.loc, self.tensor.shape[self.dim]
-        row = self.axis("row", integers.const(rows), ROWS)
+        loc = self.loc
+        row = self.axis("row", integers.const(self.rows), ROWS)
         at = TileIndex(row, Type((row,), "int32"))
         first, begin = self.assigned("first", self.offset(At(integers.const(0)), ()))
         last, end = self.assigned("last", self.offset(At(integers.const(self.count)), ()))
@@ -180,12 +192,12 @@ class _Nest:
         more = both("maximum", Var(seen, form), self.hit(group, at))
         search = Loop(group, (), (Carry(seen, start, more, found, seen, loc),), loc)
         free = both("eq", Var(found, form), integers.const(0))
-        stores = self.stores(row, free, out)
+        stores = [s for one, dim in self.outputs for s in self.stores(one, dim, row, free, out)]
         body = (first, last, outside, ranges, search, *stores)
         return Loop(row, body, (), loc), self.axes
 
     def offset(self, entry: Index, shape: tuple) -> Load:
-        return Load(self.offsets, (entry,), Type(shape, "int32"), loc=self.tensor.loc)
+        return Load(self.offsets, (entry,), Type(shape, "int32"), loc=self.loc)
 
     def hit(self, group: str, at: Expr) -> Expr:
         """1 for rows that one of a tile of ranges has."""
@@ -195,14 +207,14 @@ class _Nest:
         inside = both("logical_and", both("le", begins, place), both("lt", place, ends))
         return reduce("max", cast(inside, "int32", None), 1, False, None)
 
-    def stores(self, row: str, free: Expr, some: Expr) -> list[Stmt]:
+    def stores(self, tensor: Tensor, rows: int, row: str, free: Expr, some: Expr) -> list[Stmt]:
         """The fill in the rows that are free, over all other dimensions, if there may be some."""
         index: list[Index] = []
         inner: list[str] = []
         ends: list[Stmt] = []
-        minor = max((d for d in range(len(self.tensor.shape)) if d != self.dim), default=None)
-        for dim, size in enumerate(self.tensor.shape):
-            if dim == self.dim:
+        minor = max((d for d in range(len(tensor.shape)) if d != rows), default=None)
+        for dim, size in enumerate(tensor.shape):
+            if dim == rows:
                 index.append(Along(row))
             elif dim == minor:
                 block = min(power_of_two(size), COLUMNS)
@@ -218,10 +230,10 @@ class _Nest:
         mask = both("logical_and", free, some) if minor is None else free
         for dim, name in enumerate(shape):
             mask = mask if name == row else expand_dims(mask, dim, None)
-        fill = Apply("full", (), Type(shape, self.tensor.dtype), (("value", self.tensor.fill),))
-        made: Stmt = Store(self.tensor.name, tuple(index), fill, self.tensor.loc, mask)
+        fill = Apply("full", (), Type(shape, tensor.dtype), (("value", tensor.fill),))
+        made: Stmt = Store(tensor.name, tuple(index), fill, tensor.loc, mask)
         for name in reversed(inner):
-            made = Loop(name, (made,), (), self.tensor.loc)
+            made = Loop(name, (made,), (), tensor.loc)
         return [*ends, made]
 
 

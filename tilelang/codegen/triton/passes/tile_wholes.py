@@ -55,8 +55,10 @@ def tile_wholes(ir: KernelIR) -> KernelIR:
 
     carried = {c.name for loop in every_loop(ir.body) for c in loop.carries}
 
+    fixed = {a.name: a.fixed for a in ir.axes if a.fixed is not None}
+
     def wide(expr: Apply) -> bool:
-        return expr.op == "dot" and any(_large(a, carried, made) for a in expr.args)
+        return expr.op == "dot" and any(_large(a, carried, made, fixed) for a in expr.args)
 
     def summed(dot: Apply) -> bool:
         return wide(dot) or (alone and _long(dot))
@@ -75,8 +77,11 @@ def _long(dot: Apply) -> bool:
     return isinstance(length, int) and length > (LONG if narrow else LONG_WIDE)
 
 
-def _large(operand: Expr, carried: Collection[str], made: Mapping[str, Expr]) -> bool:
-    shape = [d for d in operand.type.shape if isinstance(d, int)]
+def _large(
+    operand: Expr, carried: Collection[str], made: Mapping[str, Expr], fixed: Mapping[str, int]
+) -> bool:
+    known = (fixed.get(d, d) if isinstance(d, str) else d for d in operand.type.shape)
+    shape = [d for d in known if isinstance(d, int)]
     size = itemsize(operand.type.dtype)
     whole = len(shape) == operand.type.rank
     state = any(isinstance(e, Var) and e.name in carried for e in reached(operand, made))

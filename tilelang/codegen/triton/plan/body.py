@@ -31,7 +31,7 @@ from tilelang.schedule.refusal import Refused, Rule
 
 from .access import access, both, compare, dims_of, in_range
 from .defaults import Width
-from .memory import copies_ahead, own_exprs
+from .loops import copies_ahead, own_exprs
 from .scope import Running, Scope
 from .types import Carried, For, Let, Step, Write
 from .unmoved import unmoved

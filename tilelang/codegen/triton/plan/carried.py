@@ -71,6 +71,12 @@ def tall(ir: KernelIR) -> bool:
     return any(isinstance(d, int) and d >= WIDEST for d in dims)
 
 
+def decays(ir: KernelIR) -> bool:
+    """Whether a state of many rows is scaled before products are added to it."""
+    made = definitions(ir.body)
+    return tall(ir) and any(_is_scaled(carry, made) for carry in states(ir))
+
+
 def states(ir: KernelIR) -> list[Carry]:
     """The values that loops carry and products read."""
     made = definitions(ir.body)

@@ -18,7 +18,7 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
 from .alignment import BOX, LEAST_COPY, least_alignment
-from .carried import beside, is_latent, most_keys, states, tall
+from .carried import beside, decays, is_latent, most_keys, states, tall
 from .groups import group_tile
 from .lives import most_alive
 from .memory import shared_bytes
@@ -29,6 +29,7 @@ from .shapes import (
     WIDE,
     WIDEST,
     cut_both_ways,
+    has_given_scores,
     is_flat,
     is_wide,
     length_of,
@@ -68,6 +69,7 @@ class Width:
                attention where warps multiply by themselves)
     flat       whether each program takes one result after another, as one loop
     registers  what each thread of a launch with products may take; None: what the compiler thinks
+    tight      whether so little is left that rows of any length are multiplied in parts
     """
 
     warps: int
@@ -77,10 +79,11 @@ class Width:
     interiors: bool = True
     flat: bool = False
     registers: int | None = None
+    tight: bool = False
 
     def pipe(self, target: Target) -> Pipe:
         """How operands reach the products."""
-        return Pipe(target, self.warps, self.stages, self.precision)
+        return Pipe(target, self.warps, self.stages, self.precision, tight=self.tight)
 
 
 def blocks_for(problem: Problem, config: Config, target: Target) -> dict[str, int]:
@@ -167,7 +170,10 @@ def _fused(problem: Problem, found: Roles, axis: Axis, target: Target) -> int:
             # by the compiler's figures 64 of a state spill 952 bytes; of 128 rows 32 spill 328 on
             # sm_80, and 16 none, or 56 where it decays
             return 16 if tall(problem.ir) else 32
-        return 64 if beside(problem.ir, found) or tall(problem.ir) else 128
+        given = found.itemsize > 2 and has_given_scores(problem)
+        if given and target.matrix_warps == 1:
+            return 32
+        return 64 if given or beside(problem.ir, found) or tall(problem.ir) else 128
     parallel = problem.fact(axis.name).kind == "parallel"
     times = max(widest(problem.ir) // WIDEST, 1)
 
@@ -177,7 +183,11 @@ def _fused(problem: Problem, found: Roles, axis: Axis, target: Target) -> int:
     if side_by_side(problem, found, target):
         return min(fewer(128 if parallel else 64), 64)
     if found.itemsize > 2:  # three products of tf32 for one: what registers hold
-        return 16 if parallel or found.backward else 32
+        if target.matrix_warps == 1 and decays(problem.ir):
+            return 8  # of 16 rows 8 and 32 bytes spill on sm_89
+        # of 512 columns 32 keys spill 32 bytes where each warp multiplies
+        few = times >= 4 and target.matrix_warps == 1
+        return 16 if parallel or found.backward or few else 32
     many = most_alive(problem.ir) >= MANY
     together = target.matrix_warps > 1
     if found.backward:
@@ -345,9 +355,7 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
         warps = 4
     if found.count == 1 and not found.fused and _deep(problem, found, target, blocks):
         stages = 4
-    # 64 rows and keys that an author fixed: of two stages ptxas gives up, and spills 8,008 bytes
-    scores = [blocks.get(a, 1) for a, role in found.of.items() if role - {"batch"} > {"summed"}]
-    given = three and target.matrix_warps == 1 and min(rows, max(scores, default=1)) >= 64
+    given = three and target.matrix_warps == 1 and has_given_scores(problem)
     if (found.backward and (three or not target.columns)) or given:
         stages = 1
     if is_latent(problem.ir, target) and widest(problem.ir) == 2 * WIDEST:
@@ -361,9 +369,12 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     cut = cut or (three and warps == 4 and target.columns > 0 and not found.backward)
     # a state in float32 spills, and ptxas gives up: of 32 registers it spills 22,136 bytes
     cut = cut or (three and bool(states(problem.ir)))
+    # norms of 256 numbers take 148, and of the 128 that it aims for spilled 16 bytes on sm_80
+    cut = cut or (wide and long > 0 and warps == 8)
     return Width(
         warps, stages, "ieee", True, interiors=not found.backward and target.matrix_warps > 1,
         registers=REGISTERS if cut else None,
+        tight=three and decays(problem.ir),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import NoReturn
 
-from tilelang.codegen.triton.target import Target
+from tilelang.codegen.triton.target import WARP, Target
 from tilelang.errors import Loc
 from tilelang.ir import Apply, KernelIR, statement_exprs, statements, walk
 from tilelang.language.op import OPS
@@ -16,6 +16,8 @@ from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
 from .pipe import Pipe
+from .reductions import lanes_of
+from .roles import products
 from .specialized import WARPS
 from .steps import every_step, exprs
 from .types import Launch
@@ -81,16 +83,31 @@ def _check_specialized(problem: Problem, config: Config, target: Target) -> None
     raise Refused(Rule.CONFIG, f"warp_specialize=True, but {what}", problem.ir.loc, hint)
 
 
-def check_registers(ir: KernelIR, config: Config, warps: int, target: Target) -> None:
-    """Refused for threads that take more registers than there are: the launch would fail."""
-    most = target.registers_of(warps)
-    if config.max_registers is not None and config.max_registers > most:
+def check_registers(ir: KernelIR, config: Config, pipe: Pipe, blocks: Mapping[str, int]) -> None:
+    """Refused for more registers than threads have, and for fewer than one result takes."""
+    given, target = config.max_registers, pipe.target
+    if given is None:
+        return
+    most = target.registers_of(pipe.warps)
+    if given > most:
         raise Refused(
             Rule.CONFIG,
-            f"max_registers={config.max_registers}, but of {warps} warps on {target} each thread "
+            f"max_registers={given}, but of {pipe.warps} warps on {target} each thread "
             f"has at most {most}",
             ir.loc,
             f"give at most {most}, or fewer warps",
+        )
+    # the compiler fails for one that an asynchronous product adds to while the program goes on
+    dots = [d for d in products(ir) if not target.columns and pipe.asynchronous(d, blocks)]
+    sizes = (prod(lanes_of(n, blocks) for n in d.type.shape) for d in dots)
+    result = max(sizes, default=0) // (pipe.warps * WARP)
+    if given <= result:
+        raise Refused(
+            Rule.CONFIG,
+            f"max_registers={given}, but a product of {ir.name} has {result} results in each "
+            "thread",
+            ir.loc,
+            "give more registers or warps, or smaller blocks",
         )
 
 

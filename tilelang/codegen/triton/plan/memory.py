@@ -16,7 +16,7 @@ inside needs; and what changes the places of lanes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -37,7 +37,6 @@ from tilelang.ir import (
     TileIndex,
     TileScalar,
     Var,
-    every_expr,
     every_loop,
     every_store,
     multiplied,
@@ -51,10 +50,11 @@ from tilelang.language.dtypes import itemsize
 
 from .alignment import LEAST_COPY, uncopied
 from .life import Life
+from .loops import copies_ahead, dots_in, own_dots, own_exprs
 from .pipe import Pipe
 from .placement import programs
 from .reductions import lanes_of, moved_bytes, reduction_bytes, value_bytes
-from .results import leaving_bytes, of_loads, result_bytes
+from .results import leaving_bytes, of_loads
 from .roles import products, summed
 from .turns import ProductUse, turns
 from .unmoved import depends
@@ -81,8 +81,10 @@ def launch_bytes(
     loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
     once = {s.axis for s in loops if _is_once(ir, s.axis, blocks)}
     slow, cut = uncopied(ir), frozenset(a.name for a in ir.axes if a.static is None)
+    # products of float32 are three of them
+    chained = any(sum(map(pipe.parts, own_dots(s))) > 1 for s in loops)
     found = {
-        s.axis: _Loop(s, blocks, pipe, made, s.axis not in {*taken, *once}, slow, cut)
+        s.axis: _Loop(s, blocks, pipe, made, s.axis not in {*taken, *once}, slow, cut, chained)
         for s in loops
     }
     if not products(ir):
@@ -96,7 +98,8 @@ def launch_bytes(
     most = needed(loop)
     if not most:
         return reduction_bytes(loop, blocks, pipe.warps, made)
-    return max(most, result_bytes(every_store((loop,)), blocks, made))
+    stores = every_store((loop,))
+    return max(most, leaving_bytes(stores, blocks, made, cut, pipe, chained))
 
 
 def _is_once(ir: KernelIR, axis: str, blocks: Mapping[str, int]) -> bool:
@@ -109,28 +112,6 @@ def _made(ir: KernelIR) -> dict[str, Expr]:
     """What names stand for, those of what loops carry out too."""
     carries = (c for loop in every_loop(ir.body) for c in loop.carries)
     return definitions(ir.body) | {c.out: c.next for c in carries}
-
-
-def copies_ahead(ir: KernelIR, loop: Loop, stored: Collection[str]) -> bool:
-    """Whether a loop of a kernel without products copies ahead what it loads.
-
-    Not around another loop, and nothing ahead of a store that may change it.
-    """
-    loads = [e for e in own_exprs(loop) if isinstance(e, Load) and e.type.shape]
-    innermost = not any(isinstance(s, Loop) for s in loop.body)
-    free = all(ir.root(load.tensor) not in stored for load in loads)
-    return innermost and bool(loads) and free
-
-
-def _dots_in(loop: Loop) -> Iterator[Apply]:
-    """Every product of a loop and of the loops inside."""
-    return (e for e in every_expr((loop,)) if isinstance(e, Apply) and e.op == "dot")
-
-
-def own_exprs(loop: Loop) -> Iterator[Expr]:
-    """What the loop computes itself, and not in one inside of it."""
-    own = [x for s in loop.body if not isinstance(s, Loop) for x in statement_exprs(s)]
-    return (e for x in (*own, *(c.next for c in loop.carries)) for e in walk(x))
 
 
 def launch_columns(ir: KernelIR, loop: Loop, blocks: Mapping[str, int], pipe: Pipe) -> int:
@@ -156,6 +137,7 @@ class _Loop:
     runs: bool
     slow: frozenset[str] = frozenset()  # arrays of which threads load every number
     cut: frozenset[str] = frozenset()  # axes whose range memory holds
+    chained: bool = False  # whether a loop of the launch has several products
 
     def bytes(self, inside: Callable[[Loop], int]) -> int:
         """What all of the loop keeps, and the most that is beside it while one of its parts runs.
@@ -175,8 +157,7 @@ class _Loop:
         moved = split * moved_bytes(own_exprs(self.loop), self.blocks)
         # beside what is kept: of a launch that keeps nothing, launch_bytes has the largest result
         stores = [s for s in self.loop.body if isinstance(s, Store)] if kept else []
-        pipe = self.pipe
-        stored = leaving_bytes(stores, self.blocks, self.made, self.cut, pipe.target, pipe.warps)
+        stored = leaving_bytes(stores, self.blocks, self.made, self.cut, self.pipe, self.chained)
         return sum(kept.values()) + max([passing, stored, *most]) + moved + barriers
 
     def _parts(self) -> tuple[tuple[int, Apply | Loop], ...]:
@@ -270,17 +251,20 @@ class _Loop:
     def ahead(self) -> int:
         """Iterations between a copy and its use: none around another loop.
 
+        Rows of which positions are copied as well are copied half as early for a product.
+
         One stage has no room for positions, which are then loaded where they are wanted.
         """
         if not self.runs or any(isinstance(s, Loop) for s in self.loop.body):
             return 0
         most = self.pipe.stages - 1
-        picked = most > 1 and any(_picked(load, self.loop, self.made) for load in self._loads())
+        if most < 2 or not any(self._dots()):
+            return most
+        picked = any(_picked(load, self.loop, self.made) for load in self._loads())
         return most // (2 if picked else 1)
 
     def _dots(self) -> Iterator[Apply]:
-        own = own_exprs(self.loop)
-        return iter(dict.fromkeys(e for e in own if isinstance(e, Apply) and e.op == "dot"))
+        return iter(own_dots(self.loop))
 
     def _loads(self) -> Iterator[Load]:
         """Tiles that the loop's own statements load, each in its turn."""
@@ -321,7 +305,7 @@ class _Loop:
             if not split:  # else it has become its parts before the product runs
                 where = kept if count else passing
                 where.append((load, max(count, 1) * value_bytes(load, self.blocks)))
-        elif load is not None and not (side == 0 and through and self._in_registers(load)):
+        elif load is not None and not (side == 0 and through and self._elsewhere(load, parts)):
             kept.append((operand, parts * size))
         # registers hold the others, which are results of products; tensor memory what loops make
         large = not through or size > HELD or self._lies(operand)
@@ -378,11 +362,14 @@ class _Loop:
         """Whether a left operand that was computed before the loop is read in each iteration."""
         return self.runs and not depends(operand, self.loop)
 
-    def _in_registers(self, load: Load) -> bool:
-        """Whether a box that does not move is multiplied from registers: one of rows of one head.
+    def _elsewhere(self, load: Load, parts: int) -> bool:
+        """Whether a left operand that does not move is multiplied from where its parts are made.
 
+        Parts of float32 are in tensor memory then.  Boxes of rows of one head are in registers:
         [64, 1, 128] becomes no matrix where it lies, as [1, 64, 128] does.
         """
+        if parts > 1 and self.pipe.target.columns:
+            return True
         places = [n for n, entry in enumerate(load.index) if isinstance(entry, At)]
         return self.pipe.boxes and any(n >= len(places) for n in places)
 
@@ -416,9 +403,11 @@ class _Loop:
         if loaded:
             return []
         by_number, made_before = of_loads(operand, self.made), not multiplied(operand, self.made)
+        if by_number and side == 1 and self.ahead:
+            return []  # it arrives before, and threads take their numbers of it
         if parts == 1 and made_before:
             return [] if by_number else [(operand, size)]
-        every = list(dict.fromkeys(_dots_in(self.loop)))  # and those of loops inside, which feed it
+        every = list(dict.fromkeys(dots_in(self.loop)))  # and those of loops inside, which feed it
         across = any(rows < columns for rows, columns in map(self._shape, every))
         chained = len(every) > 1 and across
         # a right operand that is loaded for three products has left memory by then

@@ -17,6 +17,8 @@ MATRIX_ROWS = 64  # of a result, that four warps multiply asynchronously
 # has of those that have more: by the compiler's figures attention of 16 rows and 32 keys has 197
 # registers for rows of 128 numbers, spills 40 bytes for 256, and has 165 for 4 parts of 64.
 MOST, PART = 6144, 4096
+# The longest part beside a state that decays: of 16 rows of 128 numbers 48 and 56 bytes spilled.
+TIGHT = 64
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,12 @@ class Pipe:
     stages: int
     precision: str  # of float32
     boxes: bool = False  # whether descriptors copy operands, whatever dimensions of one they have
+    tight: bool = False  # whether long rows are multiplied in parts however few they are
+
+    @property
+    def grouped(self) -> bool:
+        """Whether there are warps for instructions that take several of them."""
+        return self.target.matrix_warps > 1 and self.warps % self.target.matrix_warps == 0
 
     def asynchronous(self, dot: Apply, blocks: Mapping[str, int]) -> bool:
         """Whether the product reads shared memory while the program goes on: one of 64 rows."""
@@ -38,10 +46,9 @@ class Pipe:
         contract: tuple[int, int] = dot.attr("contract")
         if "int8" in a.type.dtype and contract[1] != b.type.rank - 1:
             return False  # which takes a right operand only if what is summed is contiguous
-        grouped = self.target.matrix_warps > 1 and self.warps % self.target.matrix_warps == 0
         known = a.type.dtype in self.target.asynchronous
         exact = a.type.dtype == "float32" and self.precision == "ieee"
-        return grouped and known and not exact
+        return self.grouped and known and not exact
 
     def part(self, dot: Apply, blocks: Mapping[str, int]) -> int | None:
         """How long the parts of a row are that warps multiply one by one; None: all of it."""
@@ -49,9 +56,10 @@ class Pipe:
         if isinstance(length, str) or self.parts(dot) == 1 or self.asynchronous(dot, blocks):
             return None
         beside = sum(lanes_of(d, blocks) for d in dot.type.shape[-2:])
-        if length * beside <= MOST:
+        if length * beside <= MOST and not self.tight:
             return None
-        return max(1 << (PART // beside).bit_length() - 1, LEAST)
+        most = max(1 << (PART // beside).bit_length() - 1, LEAST)
+        return min(most, TIGHT) if self.tight else most
 
     def parts(self, dot: Apply) -> int:
         """Pieces that an operand is split into: a large and a small one for three products."""

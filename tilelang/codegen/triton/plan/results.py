@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from tilelang.codegen.triton.target import WARP, Target
+from tilelang.codegen.triton.target import WARP
 from tilelang.ir import Along, Apply, Expr, Load, Store, reached
 from tilelang.language.dtypes import itemsize
 from tilelang.language.op import OPS, SAME
 
+from .pipe import MATRIX_ROWS, Pipe
 from .reductions import LANES, WIDE, lanes_of, value_bytes
 
 LEAST = 4 * WIDE  # bytes of a thread from which on results leave tensor memory a quarter at a time
-MATRIX = 16  # rows of a warp in a result of sm_90; a thread has the eighth after its own too
+MATRIX = 16  # rows of a warp in a result; a thread has the eighth after its own too
 
 
 def result_bytes(
@@ -29,31 +30,57 @@ def result_bytes(
 
 def leaving_bytes(
     stores: Iterable[Store], blocks: Mapping[str, int], made: Mapping[str, Expr],
-    cut: Collection[str], target: Target, warps: int,
+    cut: Collection[str], pipe: Pipe, chained: bool,
 ) -> int:  # fmt: skip
     """The most that is on its way at one time; each number of rows that are `cut` goes alone."""
     most = 0
     for store in stores:
         last = store.index[-1] if store.index else None
         whole = isinstance(last, Along) and last.axis in cut
-        parts = 1 if whole else _parts(store.value, blocks, target, warps)
+        parts = 1 if whole else _parts(store.value, blocks, pipe, chained)
         most = max(most, result_bytes([store], blocks, made) // parts)
     return most
 
 
-def _parts(value: Expr, blocks: Mapping[str, int], target: Target, warps: int) -> int:
-    """How many parts a result goes in."""
+def _parts(value: Expr, blocks: Mapping[str, int], pipe: Pipe, chained: bool) -> int:
+    """How many parts a result goes in: what a thread has before and after is in none or in all.
+
+    Such numbers are the next one and those of other rows.  As many dimensions of two as 16 bytes
+    are numbers go in one part, on sm_90 the first for 2 bytes; each of the others halves it.
+    """
     if value.type.rank != 2:
         return 1
-    if target.columns:
+    size, warps = itemsize(value.type.dtype), pipe.warps
+    if pipe.target.columns:
         return 4 if value_bytes(value, blocks) >= LEAST * WARP * warps else 1
     rows, columns = (lanes_of(d, blocks) for d in value.type.shape)
-    size = itemsize(value.type.dtype)
-    if target.matrix_warps == 1 or size > 2 or MATRIX * warps > rows:
-        return 1  # a thread has other numbers of these
-    beside = warps * (LANES // max(min(LANES, columns * size // WIDE), 1))  # rows stored at once
-    later = rows // max(beside, MATRIX * warps)
-    return max(later, 1) * (2 if beside <= MATRIX // 2 else 1)
+    wide = rows >= MATRIX_ROWS and pipe.grouped
+    later = MATRIX * (warps if wide else _warps_down(rows, columns, warps, chained))
+    if later > rows or size < 2:
+        return 1
+    at_once = max(warps * LANES // max(columns * size // WIDE, 1), 1)  # rows that are stored
+    halves = [MATRIX // 2, *(later << n for n in range((rows // later).bit_length() - 1))]
+    common = 1 + sum(row >= at_once for row in halves)
+    together = 1 if wide and size == 2 else (WIDE // size).bit_length() - 1
+    return 1 << max(common - together, 0)
+
+
+def _warps_down(rows: int, columns: int, warps: int, chained: bool) -> int:
+    """How many warps lie along the rows of a result that each of them multiplies a part of.
+
+    Triton 3.6 gives all to the longer side where one loop has several products, and else as many
+    as leave each warp as many tiles of 16 rows as of 8 columns.
+    """
+    if chained:
+        return warps if rows >= columns else 1
+    down, tall, broad = 1, rows // MATRIX, columns // (MATRIX // 2)
+    while warps > 1:
+        if tall >= broad:
+            down, tall = down * 2, max(tall // 2, 1)
+        else:
+            broad //= 2
+        warps //= 2
+    return down
 
 
 def of_loads(expr: Expr, made: Mapping[str, Expr]) -> bool:

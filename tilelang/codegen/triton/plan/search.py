@@ -87,7 +87,7 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     problem, blocks, parts = _split(cleared, config, target)
     ir = problem.ir
     width = width_for(problem, config, target, blocks)
-    check_registers(ir, config, width.warps, target)
+    check_registers(ir, config, width.pipe(target), blocks)
     boxes = in_boxes(problem, config, target, width, blocks)
     problem = _in_parts(problem, blocks, width.pipe(target))
     needs = _needs(problem, blocks, width.pipe(target), boxes)

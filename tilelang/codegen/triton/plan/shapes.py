@@ -15,11 +15,12 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
 from .alignment import BOX, least_alignment
-from .roles import Roles, products, widest
+from .roles import Roles, products, summed, widest
 
 # Columns of results that stay in registers while another product runs; twice as many take half of
 # the rows and keys: 128 x 256 spilled 344 bytes on 8 warps, 64 x 256 none, 32 x 512 none.
 WIDEST = 128
+GIVEN = 64  # rows and keys that an author fixed, from which on float32 spills
 WIDE = (128, 256)  # rows and columns of a product at most
 # Rows of which the other operand takes all the time to read: 16 x 64 x 256 in 4 stages takes half
 # of the time of 16 x 128 x 64 in 3 (16 x 4096 x 4096).
@@ -112,6 +113,24 @@ def is_flat(
     rows = (problem.ir.axis(a) for a, role in found.of.items() if role == {"rows"})
     many = all(rows_of(problem, axis, 2 * WIDE[0]) > WIDE[0] for axis in rows)
     return wide and len(summed) == 1 and known and many and is_wide(problem, found, target)
+
+
+def has_given_scores(problem: Problem) -> bool:
+    """Whether an author fixed 64 rows and 64 keys and more of a product that another one reads.
+
+    By the compiler's figures for float32 where each warp multiplies: 64 columns of results beside
+    them spill 16 to 608 bytes, 32 none, and two stages 24 of these; on sm_90 128 columns spill 96
+    to 208 and 64 none.
+    """
+    fixed = {a.name: a.fixed for a in problem.ir.axes}
+    dots = products(problem.ir)
+    between = {fixed.get(d, d) if isinstance(d, str) else d for d in map(summed, dots)}
+
+    def given(dot: Apply) -> bool:
+        sides = [fixed.get(d) if isinstance(d, str) else d for d in dot.type.shape[-2:]]
+        return all(n is not None and n >= GIVEN for n in sides) and sides[-1] in between
+
+    return any(map(given, dots))
 
 
 def operand_load(expr: Expr) -> Load | None:

@@ -1,0 +1,34 @@
+"""Loops: what a loop computes itself, and whether it copies ahead what it loads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from tilelang.ir import Apply, Expr, KernelIR, Load, Loop, every_expr, statement_exprs, walk
+
+
+def own_exprs(loop: Loop) -> Iterator[Expr]:
+    """What the loop computes itself, and not in one inside of it."""
+    own = [x for s in loop.body if not isinstance(s, Loop) for x in statement_exprs(s)]
+    return (e for x in (*own, *(c.next for c in loop.carries)) for e in walk(x))
+
+
+def own_dots(loop: Loop) -> dict[Apply, None]:
+    """Every product that the loop computes itself."""
+    return dict.fromkeys(e for e in own_exprs(loop) if isinstance(e, Apply) and e.op == "dot")
+
+
+def dots_in(loop: Loop) -> Iterator[Apply]:
+    """Every product of a loop and of the loops inside."""
+    return (e for e in every_expr((loop,)) if isinstance(e, Apply) and e.op == "dot")
+
+
+def copies_ahead(ir: KernelIR, loop: Loop, stored: Collection[str]) -> bool:
+    """Whether a loop of a kernel without products copies ahead what it loads.
+
+    Not around another loop, and nothing ahead of a store that may change it.
+    """
+    loads = [e for e in own_exprs(loop) if isinstance(e, Load) and e.type.shape]
+    innermost = not any(isinstance(s, Loop) for s in loop.body)
+    free = all(ir.root(load.tensor) not in stored for load in loads)
+    return innermost and bool(loads) and free
