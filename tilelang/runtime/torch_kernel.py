@@ -18,6 +18,7 @@ from ..errors import CallError, GradientError
 from ..ir import KernelIR, TensorSpec
 from ..reads import Object, Same, stamp
 from . import torch_ops
+from .bridge import numpy_to_torch
 from .given import Given, check_value
 from .gradients import Gradient, Run, derived, refused
 from .later import call_of, flat_of
@@ -96,7 +97,8 @@ def set_apart(values: Sequence[Any]) -> bool:
 def called(compiler: KernelCompiler, names: Sequence[str], values: Sequence[Any]) -> Any:
     """What the kernel returns, as torch differentiates, traces or compiles it."""
     with torch_ops.untraced():
-        callee, tensors = _bound(compiler, names, values)
+        callee, given = _bound(compiler, names, values)
+        tensors = [_as_torch(value) for value in given]
         structure = callee.parse(torch_ops.specs(callee, tensors), ()).ir.structure
     return structured(structure, torch_ops.call(callee, tensors))
 
@@ -119,7 +121,7 @@ def _bound(
     key = tuple(None if n in tensors else _identity(v) for n, v in named.items())
     if key not in compiler.callees:
         compiler.callees[key] = _kernel(compiler, tuple(named), statics, key)
-    return compiler.callees[key], [_as_torch(v) for v in tensors.values()]
+    return compiler.callees[key], [*tensors.values()]
 
 
 def _screen(kernel: str, names: Sequence[str], tensors: Statics, statics: Statics) -> None:
@@ -152,7 +154,7 @@ def _described(name: str, value: Any) -> Described:
 
 
 def _as_torch(value: Any) -> Any:
-    return torch.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+    return numpy_to_torch(value.dtype.name, value) if isinstance(value, np.ndarray) else value
 
 
 def _identity(value: Any) -> Hashable:
