@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ml_dtypes
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -20,6 +22,14 @@ def double(x):
     y = hl.empty(x.shape, dtype=x.dtype)
     for tm, tn in hl.tile(x.shape):
         y[tm, tn] = x[tm, tn] * 2.0
+    return y
+
+
+@tile.kernel
+def scaled(x, w):
+    y = hl.empty(x.shape, dtype=hl.float32)
+    for tm in hl.tile(x.shape[0]):
+        y[tm, :] = x[tm, :] * w[:].to(hl.float32)[None, :]
     return y
 
 
@@ -79,6 +89,16 @@ RIGHT = {
 @pytest.mark.parametrize("case", RIGHT)
 def test_right(case):
     torch.testing.assert_close(RIGHT[case](), X * 2)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16], ids=lambda d: d.__name__)
+def test_arrays_of_numpy_beside_traced_tensors(dtype):
+    """Of dtypes that torch has by another name, and of memory that nobody may write to."""
+    w = np.arange(24).astype(dtype)
+    w.flags.writeable = False
+    wanted = X * torch.arange(24.0)
+    torch.testing.assert_close(make_fx(lambda x: scaled(x, w))(X + 1)(X), wanted)
+    torch.testing.assert_close(torch.func.vmap(lambda x: scaled(x, w))(X[None])[0], wanted)
 
 
 def test_shapes_need_no_data():
