@@ -137,7 +137,7 @@ def remembered(q, k):
         for tk in hl.tile(T):
             scores = hl.dot(q[tq, :], k[tk, :].T)
             acc = hl.dot(hl.where(seen[:, None] < 3, scores, 0.0).to(k.dtype), k[tk, :], acc=acc)
-            seen = tq.index - tk.begin
+            seen = hl.maximum(seen, tq.index - tk.begin)
         out[tq, :] = acc
     return out
 

@@ -66,21 +66,29 @@ def test_what_becomes_of_a_sum():
 
 
 @tile.kernel
-def rows_and_sums(x, offsets):
-    y, z = hl.zeros(x.shape, dtype=hl.float32), hl.zeros([x.shape[0]], dtype=hl.float32)
+def rows_and_sums(x, offsets, others):
+    y, z = hl.zeros(x.shape, dtype=hl.float32), hl.zeros(x.shape, dtype=hl.float32)
+    sums = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=hl.float32)
     for g in hl.grid(offsets.shape[0] - 1):
         for t in hl.tile(offsets[g], offsets[g + 1]):
             y[t, :] = x[t, :] * 2.0
-            z[t] = x[t, :].sum(1)
-    return y, z
+    for g in hl.grid(others.shape[0] - 1):
+        for t in hl.tile(others[g], others[g + 1]):
+            z[t, :] = x[t, :] * 3.0
+    for g in hl.grid(offsets.shape[0] - 1):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            acc += x[t, :].sum(0)
+        sums[g, :] = acc
+    return y, z, sums
 
 
 def test_what_a_launch_shares_reads_for_itself():
     """It stands before what the launch's own loop reads, whatever that has read already."""
-    text = rows_and_sums.source(ROWS, OFFSETS, config=asked(2), target=SM90)
+    text = rows_and_sums.source(ROWS, OFFSETS, OFFSETS, config=asked(2), target=SM90)
     *_, last = text.split("@triton.jit")
-    for name in ("first", "first_1_1"):
-        made = last.index(f"{name} = tl.load(offsets_ptr)")
+    for name, offsets in (("first", "offsets"), ("first_1", "others")):
+        made = last.index(f"{name} = tl.load({offsets}_ptr)")
         assert 0 < made < last.index(f"< {name})"), last
 
 

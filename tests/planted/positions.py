@@ -69,7 +69,7 @@ MUTATIONS = (
     Mutation("no tile is taken to be cut", stores, "is_cut", lambda axis: False, "column_sum"),
     Mutation("numbers of tiles are alike", stores, "of_lanes", _only_lanes, "begin_of_a_tile"),
     Mutation(
-        "what tiles carry is added once", stores, "_reachable", lambda expr, defined: frozenset(),
+        "what tiles carry is added once", stores, "sources_of", lambda expr, defined: frozenset(),
         "carried_and_added",
     ),
     Mutation(

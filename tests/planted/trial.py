@@ -94,7 +94,7 @@ def reports(name: str, lowered: Lowered, text: str) -> Iterator[Report]:
     """What each check says of a text; checks that are content say nothing."""
     subject = named(name)
     yield from (Report("cores", found) for found in unsafe_splits(text))
-    call = runnable(lowered, text, pltpu.InterpretParams() if lowered.plan.exact else True)
+    call = runnable(lowered, text, pltpu.InterpretParams() if lowered.plan.varying else True)
     for check, run in (*_of_cores(subject, lowered, text), *_dynamic(subject, call)):
         try:
             found = run()

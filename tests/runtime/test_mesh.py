@@ -110,7 +110,7 @@ REFUSED["heads of one key"] = (
 REFUSED["columns of three heads"] = (
     "dimension 1 of x is sharded over mesh axis 'd', which kernel heads_of_columns cannot be "
     "split over: 8 of its 24 positions stay together, and 3 is no multiple of the mesh's size\n"
-    '  File "tests/transforms/test_partition.py", line 216\n'
+    '  File "tests/transforms/test_partition.py", line 223\n'
     "    for h in hl.grid(H):\n"
     f"    {'^' * 19}\n"
     "  hint: replicate it, jax.sharding.reshard(x, PartitionSpec()), or call the kernel inside "

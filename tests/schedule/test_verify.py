@@ -15,6 +15,7 @@ from examples.jagged.jagged_softmax import jagged_softmax
 from examples.jagged.jagged_sum import jagged_sum
 from examples.jagged.jagged_to_padded import jagged_to_padded
 from examples.jagged.segment_reduction import segment_reduction
+from tests.codegen.test_comes_back import added
 from tests.schedule.written import Writing, planned
 from tests.subjects import SUBJECTS
 from tilelang import ir
@@ -268,6 +269,12 @@ def held() -> Plan:
     return segment_reduction.lower(*rows, target="tpu:v6e", config=config).plan
 
 
+def frames_added() -> Plan:
+    frames, starts = tile.spec((5, 24, 128), "float32"), tile.spec((5,), "int32")
+    config = Config({"t": 16}, loop_type="outer_pipeline")
+    return added.lower(frames, starts, 72, target="tpu:v6e", config=config).plan
+
+
 def test_results_that_are_held_where_steps_may_run_on_two_cores() -> None:
     plan = held()
     (launch,) = plan.launches
@@ -323,6 +330,7 @@ def some_plans() -> Iterator[Plan]:
     yield jagged_softmax.lower(*short, target="tpu:v6e").plan  # groups side by side
     boxed = Config({"t": 128}, loop_type="outer_pipeline", steps="table")
     yield jagged_to_padded.lower(*rows, 128, target="tpu:v5p", config=boxed).plan  # on two cores
+    yield frames_added()
     twice = Config({"t": 128}, loop_type="outer_pipeline", windows="aligned")
     yield jagged_to_padded.lower(*rows, 128, target="tpu:v6e", config=twice).plan
 
