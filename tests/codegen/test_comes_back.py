@@ -19,18 +19,14 @@ from jax.experimental.pallas import tpu as pltpu
 import tilelang as tile
 import tilelang.language as hl
 from tests.aot.written import compiled, needs_libtpu
+from tests.codegen import flowing
 from tests.interpreter import races_found
 from tilelang.codegen.pallas.plan import launch
 from tilelang.codegen.pallas.plan.steps import comes_back
 from tilelang.ir import integers
 
 BF16 = ml_dtypes.bfloat16
-STRICT = pltpu.InterpretParams(
-    detect_races=True,
-    dma_execution_mode="on_wait",
-    out_of_bounds_reads="raise",
-    uninitialized_memory="nan",
-)
+STRICT = flowing.strict()
 
 
 @tile.kernel

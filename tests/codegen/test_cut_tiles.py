@@ -22,17 +22,13 @@ import tilelang.language as hl
 from examples.jagged.jagged_to_padded import jagged_to_padded
 from examples.jagged.padded_to_jagged import padded_to_jagged
 from tests.aot.written import compiled, needs_libtpu
+from tests.codegen import flowing
 from tests.interpreter import races_found
 from tilelang.codegen.pallas.plan.estimate import seconds
 from tilelang.codegen.pallas.plan.estimate.rank import judged
 from tilelang.errors import PlanError
 
-STRICT = pltpu.InterpretParams(
-    detect_races=True,
-    dma_execution_mode="on_wait",
-    out_of_bounds_reads="raise",
-    uninitialized_memory="nan",
-)
+STRICT = flowing.strict()
 
 
 @tile.kernel

@@ -401,7 +401,7 @@ class Plan:
     @property
     def varying(self) -> bool:
         """Whether copies are as long as memory says, which Pallas's TPU interpreter alone has."""
-        return any(w.exact or w.noted for launch in self.launches for w in launch.windows)
+        return any(w.exact for launch in self.launches for w in launch.windows)
 
     def __str__(self) -> str:
         return "\n".join([*self.why, *(_launch_text(launch) for launch in self.launches)])

@@ -28,10 +28,8 @@ def around(plan: Plan) -> float:
     chip = CHIPS[name]
     spans = any(t.view is not None and t.view.how == "spans" for t in plan.ir.tensors)
     filled = sum(_filled(plan, launch, chip) for launch in plan.launches)
-    filled += sum(_cut_anew(plan, name, chip) for name in {a.source for a in plan.arrays})
-    filled += sum(
-        _cut_anew(plan, name, chip) for name in {*plan.ir.returns} if _is_made(plan, name)
-    )
+    changed = {a.source for a in plan.arrays} | {n for n in plan.ir.returns if _is_made(plan, n)}
+    filled += sum(_cut_anew(plan, name, chip) for name in changed)
     return filled + SPANS * (chip.read + chip.write) * spans
 
 

@@ -16,7 +16,7 @@ from tilelang.analysis.uses import picks_rows
 from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.codegen.pallas.plan.clamps import bounds
 from tilelang.codegen.pallas.target import Target
-from tilelang.ir import At, Index, KernelIR, Load, Span, integers
+from tilelang.ir import At, Index, KernelIR, Load, Span, Tensor, integers
 from tilelang.ir.traversal import every_access
 
 from .types import Columns, Entry
@@ -34,10 +34,9 @@ def by_columns(
     They are views that are read so, and outputs that are stored so, and seen as rows of the array
     alone.
     """
-    used = {a.tensor for a in every_access(ir.body, ir.axes) if isinstance(a, Load)}
     found = dict[str, Shape]()
     for tensor, each in indices.items():
-        array = _returned_as(ir, tensor, used) if tensor in written else _split_by(ir, tensor)
+        array = _returned_as(ir, tensor) if tensor in written else _split_by(ir, tensor)
         if array is not None:
             shape, kept = ir.tensor(tensor).shape, len(array) - 1
             if all(_is_row(axes, target, shape, kept, index) for index in each):
@@ -64,17 +63,20 @@ def _split_by(ir: KernelIR, tensor: str) -> Shape | None:
     return shape if _merges(ir.tensor(tensor).shape, shape) else None
 
 
-def _returned_as(ir: KernelIR, tensor: str, used: Collection[str]) -> Shape | None:
+def _returned_as(ir: KernelIR, tensor: str) -> Shape | None:
     """The shape of the views as which alone an output is returned; nothing else is done with it."""
     output, views = ir.tensor(tensor), [t for t in ir.tensors if ir.root(t.name) == tensor]
-    if output.role != "output" or tensor in ir.returns or {t.name for t in views} & {*used}:
-        return None
     plain = all(t.view is None or t.view.how == "reshape" for t in views)
     shapes = {t.shape for t in views if t.name in ir.returns}
-    if not plain or len(shapes) != 1:
+    if output.role != "output" or not plain or len(shapes) != 1:
         return None
     (shape,) = shapes
-    return shape if _merges(output.shape, shape) else None
+    return shape if _merges(output.shape, shape) and not _is_read(ir, views) else None
+
+
+def _is_read(ir: KernelIR, forms: Sequence[Tensor]) -> bool:
+    names = {t.name for t in forms}
+    return any(isinstance(a, Load) and a.tensor in names for a in every_access(ir.body, ir.axes))
 
 
 def _merges(shape: Shape, array: Shape) -> bool:
