@@ -6,6 +6,8 @@ import gc
 import importlib.util
 import os
 from collections.abc import Iterator
+from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -46,6 +48,29 @@ def _stays() -> Iterator[None]:
     yield
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+
+
+_FILED = "_launches", "_parses", "_entries", "_lowered", "_jax", "_part_launches", "_batches"
+
+
+@pytest.fixture
+def monkeypatch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """What kernels file while something is patched is forgotten: other tests call them too."""
+    from tilelang import Kernel
+
+    made: list[Kernel] = []
+    parsed = Kernel._parsed
+
+    def noted(kernel: Kernel, given: Any) -> Any:
+        made.append(kernel)
+        return parsed(kernel, given)
+
+    with mock.patch.object(Kernel, "_parsed", noted):
+        yield monkeypatch
+    for kernel in made:
+        for name in _FILED:
+            setattr(kernel, name, type(getattr(kernel, name))())
+        kernel._call = kernel._by_types
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

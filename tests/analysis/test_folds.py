@@ -7,6 +7,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tilelang.analysis import folds
 from tilelang.errors import ParseError, PlanError
 
 X = np.arange(120, dtype=np.float32).reshape(40, 3)
@@ -383,7 +384,7 @@ def test_what_is_made_of_another_element_is_made_again():
 
 
 @tile.kernel
-def flipped(x, s):
+def flipped_bits(x, s):
     """The bits of s are flipped once for every tile."""
     y = hl.empty([1, x.shape[1]], dtype=hl.int32)
     for g in hl.grid(1):
@@ -396,4 +397,12 @@ def flipped(x, s):
 
 def test_bits_that_are_flipped_for_every_tile():
     with pytest.raises((ParseError, PlanError), match="takes in the same value once for every"):
-        flipped(X, S.astype(np.int32))
+        flipped_bits(X, S.astype(np.int32))
+
+
+@pytest.mark.parametrize("time", ["once", "again"])
+def test_what_is_called_while_something_is_patched_is_forgotten(monkeypatch, time):
+    with pytest.raises((ParseError, PlanError), match="takes in the same value once for every"):
+        flipped_bits(X, S.astype(np.int32))
+    monkeypatch.setattr(folds, "ONCE", ("sum", "product"))
+    assert flipped_bits(X, S.astype(np.int32)).shape == (1, X.shape[1])
