@@ -5,7 +5,7 @@ Evidence: libtpu, ahead of time; the numbers are those of the interpreter.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from tests.aot.written import compiled, needs_libtpu
+from tests.tiers import share
 from tilelang.language.dtypes import to_numpy
 
 OFFSETS = np.array([0, 3, 3, 17], np.int32)
@@ -80,10 +81,11 @@ def arguments(rows: int, dtype: str, columns: int) -> tuple[np.ndarray, ...]:
     return OFFSETS, ids, x, planes
 
 
-@pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_numbers(rows: int, dtype: str) -> None:
+# Every number of rows and every type by each tier.
+@pytest.mark.parametrize("case", share(product(ROWS, DTYPES), 3, ids=lambda c: f"{c[1]}-{c[0]}"))
+def test_the_numbers(case: tuple[int, str]) -> None:
     """Of the plan of a TPU."""
+    rows, dtype = case
     _, ids, x, planes = given = arguments(rows, dtype, 5)
     y, boxes = np.zeros(planes.shape[1:], planes.dtype), np.zeros_like(planes)
     z, shifted, rows_of = np.zeros((3, 17, 5), np.float32), x.copy(), x.copy()

@@ -24,6 +24,7 @@ from examples.jagged.padded_to_jagged import padded_to_jagged
 from tests.aot.written import compiled, needs_libtpu
 from tests.codegen import flowing
 from tests.interpreter import races_found
+from tests.tiers import share
 from tilelang.codegen.pallas.plan.estimate import seconds
 from tilelang.codegen.pallas.plan.estimate.rank import judged
 from tilelang.errors import PlanError
@@ -109,7 +110,7 @@ TYPES = (np.float32, ml_dtypes.bfloat16, np.int8)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=lambda d: np.dtype(d).name)
-@pytest.mark.parametrize("columns", [20, 130])
+@pytest.mark.parametrize("columns", share([20, 130], 2))
 def test_groups_in_another_order(dtype, columns):
     """66 rows are no whole register tiles of any of these types."""
     x = rows(66, columns, dtype)
@@ -149,7 +150,7 @@ def boxes(x, offsets):
 
 
 @pytest.mark.parametrize("dtype", TYPES[:2], ids=lambda d: np.dtype(d).name)
-@pytest.mark.parametrize("columns", [384, 320])
+@pytest.mark.parametrize("columns", share([384, 320], 2, 1))
 def test_of_rows_only_some_columns(dtype, columns):
     x = rows(66, columns, dtype) % 5
     for layout in LAYOUTS:
