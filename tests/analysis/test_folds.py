@@ -313,6 +313,22 @@ def test_the_words_for_a_fold_of_other_folds():
     assert caught.value.hint == "fold by one operation: a max over tiles of a max over tm"
 
 
+def test_items_of_a_tuple_are_called_as_the_author_writes_them():
+    @tile.kernel
+    def counted(x):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            state = (hl.zeros([x.shape[1]], dtype=hl.float32), 0)
+            for tm in hl.tile(x.shape[0]):
+                state = (state[0] + x[tm, :].sum(0), state[1] + 1)
+            y[g, :] = state[0] + state[1]
+        return y
+
+    with pytest.raises(ParseError) as caught:
+        counted.source(X)
+    assert str(caught.value).startswith("state[1] takes in ")
+
+
 def test_inner_loops():
     """What an inner loop folds is folded by the outer one, as often as its range says."""
 

@@ -336,6 +336,15 @@ def test_what_is_refused(kernel, shapes, config, message):
     assert caught.value.loc is not None and caught.value.hint
 
 
+def test_which_output_needs_a_loop_of_its_own():
+    with pytest.raises(PlanError) as caught:
+        two_outputs.lower(tile.spec((40, 200), "float32"), target="tpu:v6e")
+    assert caught.value.hint == (
+        "tiles of outputs are cut at one place: store to second in a loop of its own, over the "
+        "same range"
+    )
+
+
 def test_a_position_outside_of_an_array_is_named():
     """Without a mask; on the CPU the values of offsets are looked at before the call."""
     x, offsets = drawn(T, F), np.array([0, 20, 40, 60, 70, 90], np.int32)

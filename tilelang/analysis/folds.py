@@ -122,7 +122,7 @@ def _of_carries(ir: KernelIR, defined: Definitions) -> Iterator[FoldFact]:
                 continue  # one goes by another: what that means only the author knows
             for term in _Folds(ir, defined, own).terms(carry.next):
                 if what := _wrong(term, name, ir, defined):
-                    yield FoldFact(carry.user, name, term.op, what, carry.loc)
+                    yield FoldFact(carry.called, name, term.op, what, carry.loc)
 
 
 def _of_stores(ir: KernelIR, defined: Definitions) -> Iterator[FoldFact]:

@@ -122,7 +122,7 @@ def _inside(tiles: _LaggingTiles, defined: Definitions, known: Ranges) -> Iterat
             found = _carries(turns.taken_over(carry.next, over=tiles.axis))
             left = [c for c in found if c.name in through and not _same(c)]
             if left and carry.name in through and carry not in left:
-                yield LagFact(carry.user, left[0].user, tiles.axis, carry.loc)
+                yield LagFact(carry.called, left[0].called, tiles.axis, carry.loc)
 
 
 def _carries(parts: Iterable[Expr | Left]) -> list[Carry]:
@@ -133,7 +133,7 @@ def _facts(tiles: _LaggingTiles) -> Iterator[LagFact]:
     for carry in tiles.carries.values():
         left = [c for c in tiles.taken_over(carry.next) if not _same(c)]
         if left and carry not in left and _read(carry, tiles.ir):
-            yield LagFact(carry.user, _user(left[0]), tiles.axis, carry.loc)
+            yield LagFact(carry.called, _user(left[0]), tiles.axis, carry.loc)
     for store, place in tiles.stored:
         left = [c for c in tiles.taken_over(store.value, place) if not _same(c)]
         if left and store not in left and not _chosen(store, tiles.axis):
@@ -179,4 +179,4 @@ def _chosen(store: Store, axis: str) -> bool:
 
 
 def _user(left: Left) -> str:
-    return left.user if isinstance(left, Carry) else f"{left.tensor}[{position(left.index)}]"
+    return left.called if isinstance(left, Carry) else f"{left.tensor}[{position(left.index)}]"

@@ -33,7 +33,7 @@ def listed(names: Iterable[str]) -> str:
 
 def carrying(carries: Sequence[Carry], reduction: str | None) -> str:
     """carries acc, a sum"""
-    names = tuple(dict.fromkeys(c.user for c in carries))
+    names = tuple(dict.fromkeys(c.called for c in carries))
     kind = "" if reduction is None else f", {KINDS[reduction][len(names) > 1]}"
     return f"carries {', '.join(names)}{kind}"
 

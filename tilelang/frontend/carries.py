@@ -162,7 +162,7 @@ def leave(here: Here, variables: Sequence[Variable], loc: Loc) -> tuple[Carry, .
         for entry, left in zip(variable.parts, _left(variable, bound), strict=True):
             kept = _next(entry, Bound(left, bound.loc))
             out = here.draft.unique(entry.user)
-            made.append(Carry(entry.name, entry.init, kept, out, entry.user, bound.loc))
+            made.append(Carry(entry.name, entry.init, kept, out, entry.user, bound.loc, entry.said))
             here.draft.inits[out] = entry.init, here.condition
             outs.append(Var(out, entry.init.type))
         after = alike(here, variable.before, iter(outs))

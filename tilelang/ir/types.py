@@ -215,7 +215,8 @@ class Carry:
 
     On entry the body sees Var(name); the first iteration sees `init`; `next` (evaluated at the end
     of the body) is what the following iteration sees, and what Var(out) is after the loop.  With
-    no iterations Var(out) is `init`.
+    no iterations Var(out) is `init`.  `user` is an identifier, `said` what the author
+    calls it where that is none: `state[1]`.
     """
 
     name: str
@@ -224,6 +225,12 @@ class Carry:
     out: str
     user: str
     loc: Loc
+    said: str = ""
+
+    @property
+    def called(self) -> str:
+        """The value in a sentence."""
+        return self.said or self.user
 
 
 @dataclass(frozen=True)

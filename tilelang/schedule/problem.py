@@ -76,13 +76,17 @@ class Problem:
         Tiles that cut no array count from where their range begins, wherever that is.
         """
         found, uses = self.axis(axis), self.uses(axis)
-        stored = {u.offset for u in self.all_uses(axis) if u.written}
+        written = [u for u in self.all_uses(axis) if u.written]
+        stored = {u.offset for u in written}
         if len(stored) > 1:
+            places = ((u.tensor, u.offset) for u in written)
+            other = next(name for name, offset in places if offset != written[0].offset)
             raise Refused(
                 Rule.KERNEL,
                 f"{found.user} says where outputs are stored, at {len(stored)} different offsets",
                 found.loc,
-                "tiles of outputs are cut at one place: use a second loop for the others",
+                f"tiles of outputs are cut at one place: store to {other} in a loop of its own,"
+                " over the same range",
             )
         if not uses and found.static is None and integers.value_of(found.begin) is None:
             return integers.sub(integers.const(0), found.begin)

@@ -121,7 +121,7 @@ def _inside(ir: KernelIR, loop: Loop, ops: list[str | None]) -> Reason | None:
     user = ir.axis(loop.axis).user
     for carry, op in zip(loop.carries, ops, strict=True):
         if op is None:
-            return f"{user} carries {carry.user}, which is no sum, maximum or minimum", carry.loc
+            return f"{user} carries {carry.called}, which is no sum, maximum or minimum", carry.loc
     for stmt in statements((loop,)):
         if isinstance(stmt, Store):
             return f"{user} stores to {stmt.tensor}", stmt.loc
