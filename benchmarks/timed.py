@@ -26,6 +26,7 @@ from tilelang.runtime.lowering import Lowered
 
 KEPT = Path(__file__).with_name("performance.json")
 TIMEOUT = 600.0  # seconds for one answer
+ABSURD = 1000  # times the physical limit: trips of a loop whose count is unknown, not work
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,14 @@ def _theirs(
         return Time(expert.name, digest, refused=answer.error)
     if answer.notes:
         print(f"{expert.name}, {chip}: {dict(answer.notes)}", file=sys.stderr)
-    return _time(answer.run, expert.name, digest, bool(answer.notes))
+    return _believed(_time(answer.run, expert.name, digest, bool(answer.notes)))
+
+
+def _believed(time: Time) -> Time:
+    """A time, or none where what was not resolved made it of another order than what it does."""
+    if time.doubt and time.us > ABSURD * time.limit:
+        return Time(time.name, time.digest, refused="numbers that steer it could not be resolved")
+    return time
 
 
 def _known(known: Time | None, digest: str, asking: Asking | None) -> Time | None:
