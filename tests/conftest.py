@@ -13,6 +13,8 @@ import pytest
 from hypothesis import settings
 
 from tests import xla
+from tests.forgotten import forget
+from tilelang import Kernel
 
 # Before anything imports JAX: where libtpu is installed, JAX would look for a TPU.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -50,14 +52,9 @@ def _stays() -> Iterator[None]:
     gc.set_threshold(20_000, 20, 50)
 
 
-_FILED = "_launches", "_parses", "_entries", "_lowered", "_jax", "_part_launches", "_batches"
-
-
 @pytest.fixture
 def monkeypatch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """What kernels file while something is patched is forgotten: other tests call them too."""
-    from tilelang import Kernel
-
     made: list[Kernel] = []
     parsed = Kernel._parsed
 
@@ -68,9 +65,7 @@ def monkeypatch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]
     with mock.patch.object(Kernel, "_parsed", noted):
         yield monkeypatch
     for kernel in made:
-        for name in _FILED:
-            setattr(kernel, name, type(getattr(kernel, name))())
-        kernel._call = kernel._by_types
+        forget(kernel)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -74,6 +74,14 @@ def test_the_page_of_performance_is_made_of_what_is_kept() -> None:
     assert performance.PAGE.read_text(encoding="utf-8").partition("## All")[2] == told
 
 
+@pytest.mark.parametrize(
+    ("doubt", "us", "believed"), [(True, 1e6, False), (True, 900.0, True), (False, 1e6, True)]
+)
+def test_what_unknown_counts_make_is_no_time(doubt: bool, us: float, believed: bool) -> None:
+    time = timed._believed(Time("megablox", "digest", us=us, limit=1.0, doubt=doubt))
+    assert (time.us, bool(time.refused)) == ((us, False) if believed else (0.0, True))
+
+
 def test_a_time_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[str]()
 

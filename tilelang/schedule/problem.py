@@ -79,8 +79,7 @@ class Problem:
         written = [u for u in self.all_uses(axis) if u.written]
         stored = {u.offset for u in written}
         if len(stored) > 1:
-            places = ((u.tensor, u.offset) for u in written)
-            other = next(name for name, offset in places if offset != written[0].offset)
+            other = next(u.tensor for u in written if u.offset != written[0].offset)
             raise Refused(
                 Rule.KERNEL,
                 f"{found.user} says where outputs are stored, at {len(stored)} different offsets",
