@@ -139,5 +139,5 @@ def test_bounds_over_a_tile():
 
 def test_a_loop_that_runs_has_positions():
     known = of(kernels.jagged_attention())
-    facts = knowledge(["tq"], known).facts
+    facts = knowledge(("tq",), known).facts
     assert edge("tq", "end") - edge("tq", "begin") - 1 in facts

@@ -30,7 +30,7 @@ def axis_fact(
     """Everything that is known of one loop axis."""
     name = axis.name
     once = runs_once(axis)
-    pairs = () if once else pairings(name, references, known)
+    pairs = () if once else tuple(pairings(name, references, known, known.around[name]))
     reasons = (carrying(loop.carries, reduction(loop, defined)),) if loop.carries else ()
     met = obstacles(name, pairs, known)
     reasons += met

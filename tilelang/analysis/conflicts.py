@@ -20,18 +20,14 @@ class Pairing:
 
 
 def pairings(
-    axis: str, references: Sequence[Reference], known: Ranges, outer: Collection[str] | None = None
-) -> tuple[Pairing, ...]:
+    axis: str, references: Sequence[Reference], known: Ranges, outer: Collection[str]
+) -> Iterator[Pairing]:
     """Every store inside the loop with itself, each other store and each read of its array.
 
-    `outer` are the axes whose indices both iterations share: the loops around, unless given.
+    `outer` are the axes whose indices both iterations share.
     """
-    shared = known.around[axis] if outer is None else outer
-    inside = [r for r in references if axis in r.loops]
-    return tuple(
-        Pairing(store, other, disjoint(store, other, axis, known, shared))
-        for store, other in _pairs(inside)
-    )
+    for store, other in _pairs([r for r in references if axis in r.loops]):
+        yield Pairing(store, other, disjoint(store, other, axis, known, outer))
 
 
 def _pairs(inside: Sequence[Reference]) -> Iterator[tuple[Reference, Reference]]:
@@ -43,7 +39,7 @@ def _pairs(inside: Sequence[Reference]) -> Iterator[tuple[Reference, Reference]]
 
 
 def independent(axis: str, references: Sequence[Reference], known: Ranges) -> bool:
-    """Whether iterations stay apart when the indices of the loops around them differ too.
+    """Whether those of a parallel axis stay apart when the indices of loops around differ too.
 
     Proved only for axes whose range is the same whatever those loops do, and which share no stored
     array with the statements beside them: those would run once per iteration.
@@ -56,4 +52,6 @@ def independent(axis: str, references: Sequence[Reference], known: Ranges) -> bo
     stored = {r.array for r in inside if r.writes}
     if any(r.writes or r.array in stored for r in beside):
         return False
-    return all(p.proof is not None for p in pairings(axis, references, known, ()))
+    # an axis in no loop, which is parallel, has been asked that
+    around = known.around[axis]
+    return not around or all(p.proof is not None for p in pairings(axis, references, known, ()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import sympy
 from sympy.core.function import AppliedUndef
@@ -26,9 +26,9 @@ Key = frozenset[tuple[sympy.Basic, Fraction]]
 DEPTH, GOALS = 9, 600
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What a proof may use.
+    """What a proof may use; a key that stands for itself.
 
     facts    expressions that are not negative
     sorted   (tensor, argument): tensors taken to be non-decreasing in that index
@@ -38,21 +38,23 @@ class Knowledge:
     sorted: frozenset[tuple[str, int]] = frozenset()
 
     @cached_property
-    def linear(self) -> tuple[Linear, ...]:
-        """The facts that are finite, for every proof that may use them."""
-        return tuple(fact for e in self.facts if (fact := linear(e)) is not None)
+    def of(self) -> Mapping[tuple[sympy.Basic, bool], Sequence[Linear]]:
+        """The finite facts, by the atoms of each and whether their factors are positive."""
+        found: dict[tuple[sympy.Basic, bool], list[Linear]] = {}
+        for fact in filter(None, map(linear, self.facts)):
+            for atom, factor in fact.items():
+                found.setdefault((atom, factor > 0), []).append(fact)
+        return found
 
 
+@lru_cache(256)  # positions of one loop are often the same in several accesses
 def prove(smaller: sympy.Expr, larger: sympy.Expr, known: Knowledge) -> Tables | None:
     """The tensors whose being sorted smaller <= larger rests on, or None if it was not proved."""
     goal = linear(larger - smaller)
-    if goal is None:
-        return None
-    if all(atom == sympy.S.One for atom in goal):
-        return _search(goal, (), frozenset(), DEPTH, {})
-    return _search(goal, known.linear, known.sorted, DEPTH, {})
+    return None if goal is None else _search(goal, known, DEPTH, {})
 
 
+@lru_cache(1024)  # facts of one loop are those of the loops in it
 def linear(expr: sympy.Expr) -> Linear | None:
     """Coefficients by atom, the constant under 1; None if the expression is not finite."""
     if expr.has(sympy.oo, -sympy.oo, sympy.nan, sympy.zoo):
@@ -64,14 +66,10 @@ def linear(expr: sympy.Expr) -> Linear | None:
 
 
 def _search(
-    goal: Linear,
-    facts: Sequence[Linear],
-    tables: frozenset[tuple[str, int]],
-    depth: int,
-    tried: dict[Key, Tables | None],
+    goal: Linear, known: Knowledge, depth: int, tried: dict[Key, Tables | None]
 ) -> Tables | None:
     """Proves goal >= 0; `tried` holds what was found of other goals."""
-    if all(atom == sympy.S.One for atom in goal):
+    if all(atom is sympy.S.One for atom in goal):
         return frozenset() if sum(goal.values()) >= 0 else None
     key: Key = frozenset(goal.items())
     if key in tried or depth == 0 or len(tried) >= GOALS:
@@ -80,11 +78,11 @@ def _search(
     split = _split(goal)
     if split is not None:
         goals, every = split
-        found = [_search(g, facts, tables, depth - 1, tried) for g in goals]
+        found = [_search(g, known, depth - 1, tried) for g in goals]
         tried[key] = _all(found) if every else next((f for f in found if f is not None), None)
         return tried[key]
-    for step, used in _steps(goal, facts, tables):
-        rest = _search(step, facts, tables, depth - 1, tried)
+    for step, used in _steps(goal, known):
+        rest = _search(step, known, depth - 1, tried)
         if rest is not None:
             tried[key] = rest | used
             return tried[key]
@@ -138,18 +136,16 @@ def _minus(goal: Linear, other: Linear, factor: Fraction) -> Linear:
     return {atom: c for atom, c in out.items() if c != 0}
 
 
-def _steps(
-    goal: Linear, facts: Sequence[Linear], tables: frozenset[tuple[str, int]]
-) -> Iterator[tuple[Linear, Tables]]:
+def _steps(goal: Linear, known: Knowledge) -> Iterator[tuple[Linear, Tables]]:
     """Goals that imply this one and lack one of its atoms, with the tables that needs."""
-    for bigger, smaller, used in _monotone(goal, facts, tables):
+    for bigger, smaller, used in _monotone(goal, known):
         factor = min(goal[bigger], -goal[smaller])
         yield _minus(goal, {bigger: Fraction(1), smaller: Fraction(-1)}, factor), used
     for atom, coefficient in goal.items():
-        if atom == sympy.S.One:
+        if atom is sympy.S.One:
             continue
-        for fact in (*facts, *_of_atom(atom)):
-            ratio = coefficient / fact[atom] if atom in fact else Fraction(0)
+        for fact in (*known.of.get((atom, coefficient > 0), ()), *_of_atom(atom)):
+            ratio = coefficient / fact[atom]
             if ratio > 0:
                 yield _minus(goal, fact, ratio), frozenset()
 
@@ -170,17 +166,15 @@ def _of_atom(atom: sympy.Basic) -> Iterator[Linear]:
         yield {atom: Fraction(-1), sympy.S.One: Fraction(int(parts(atom)[1]) - 1)}
 
 
-def _monotone(
-    goal: Linear, facts: Sequence[Linear], tables: frozenset[tuple[str, int]]
-) -> Iterator[tuple[sympy.Basic, sympy.Basic, Tables]]:
+def _monotone(goal: Linear, known: Knowledge) -> Iterator[tuple[sympy.Basic, sympy.Basic, Tables]]:
     """Pairs of atoms (bigger with a positive factor, smaller with a negative one)."""
     for bigger, up in goal.items():
         for smaller, down in goal.items():
             if up > 0 > down:
-                for low, high, name in _arguments(smaller, bigger, tables):
+                for low, high, name in _arguments(smaller, bigger, known.sorted):
                     inner = linear(high - low)
                     if inner is not None:
-                        used = _search(inner, facts, tables, DEPTH // 2, {})
+                        used = _search(inner, known, DEPTH // 2, {})
                         if used is not None:
                             yield bigger, smaller, used | name
 

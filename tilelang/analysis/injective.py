@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import cache, lru_cache
 
 import sympy
 
@@ -57,11 +58,10 @@ def apart_later(
     """`disjoint` for a in an iteration before that of b; prefers a proof without sorted tensors."""
     if early.base != late.base:
         return None
-    rename = renaming(known, outer)
-    facts = _facts(axis, known, rename)
+    both = iterations(axis, known, frozenset(outer))
     found: Proof | None = None
     for dim, (one, other) in dimensions(early, late, axis, known):
-        tables = never_meet(one, _renamed(other, rename), facts)
+        tables = never_meet(one, both.later(other), both.facts)
         if tables is not None and (found is None or len(tables) < len(found.tables)):
             found = Proof(dim, tables)
     return found
@@ -80,30 +80,47 @@ def separate(axis: str, over: str, shift: sympy.Expr, known: Ranges) -> Tables |
     that was not proved.
     """
     interval, around = known.intervals[axis], known.around[axis]
-    outer = known.around[over]
-    rename = renaming(known, outer)
     bounds = reach(interval.begin + shift, interval.end + shift - 1, around, over, known)
     if bounds is None:
         return None
-    later_bounds = _renamed(bounds, rename)
-    return prove(bounds[1] + 1, later_bounds[0], _facts(over, known, rename))
+    both = iterations(over, known, frozenset(known.around[over]))
+    return prove(bounds[1] + 1, both.later(bounds)[0], both.facts)
 
 
 # ---------------------------------------------------------------- two iterations
 
 
-def renaming(known: Ranges, outer: Collection[str]) -> Callable[[sympy.Expr], sympy.Expr]:
-    """Gives the symbols that differ between two iterations of an axis in `outer` a prime."""
-    fixed = frozenset(outer)
-    primed: dict[sympy.Symbol, sympy.Symbol] = {}
+@dataclass(frozen=True)
+class TwoIterations:
+    """Two iterations of an axis: what holds while both run, and a name of the later one."""
 
-    def rename(expr: sympy.Expr) -> sympy.Expr:
-        for s in expr.free_symbols:
-            if isinstance(s, sympy.Symbol) and not axes_of(s, known.scope) <= fixed:
-                primed.setdefault(s, later(s))
-        return renamed(expr, primed)
+    facts: Knowledge
+    rename: Callable[[sympy.Expr], sympy.Expr]
 
-    return rename
+    def later(self, bounds: Bounds) -> Bounds:
+        return self.rename(bounds[0]), self.rename(bounds[1])
+
+
+@lru_cache(32)  # each pair of references asks for those of the loops around it
+def iterations(axis: str, known: Ranges, outer: frozenset[str]) -> TwoIterations:
+    """Two iterations of the axis in the same iteration of the loops `outer`."""
+    rename = renaming(known, outer)
+    around = (*known.around[axis], axis)
+    here = [fact for a in around for fact in running(a, known)]
+    both = dict.fromkeys((*order(axis, known), *here, *map(rename, here)))
+    return TwoIterations(Knowledge(tuple(both), known.sorted), rename)
+
+
+def renaming(known: Ranges, fixed: frozenset[str]) -> Callable[[sympy.Expr], sympy.Expr]:
+    """Gives the symbols that differ between two iterations of an axis in `fixed` a prime."""
+
+    @cache
+    def primed(symbol: sympy.Basic) -> sympy.Symbol | None:
+        if not isinstance(symbol, sympy.Symbol) or axes_of(symbol, known.scope) <= fixed:
+            return None
+        return later(symbol)
+
+    return lambda e: renamed(e, {s: new for s in e.free_symbols if (new := primed(s)) is not None})
 
 
 def later(symbol: sympy.Symbol) -> sympy.Symbol:
@@ -111,18 +128,6 @@ def later(symbol: sympy.Symbol) -> sympy.Symbol:
     if isinstance(symbol, sympy.Dummy):
         return sympy.Dummy(f"{symbol.name}'", integer=True)
     return sympy.Symbol(f"{symbol.name}'", integer=True)
-
-
-def _renamed(bounds: Bounds, rename: Callable[[sympy.Expr], sympy.Expr]) -> Bounds:
-    return rename(bounds[0]), rename(bounds[1])
-
-
-def _facts(axis: str, known: Ranges, rename: Callable[[sympy.Expr], sympy.Expr]) -> Knowledge:
-    """What holds while both iterations run."""
-    around = (*known.around[axis], axis)
-    here = [fact for a in around for fact in running(a, known)]
-    later = [rename(fact) for fact in here]
-    return Knowledge(tuple(dict.fromkeys((*order(axis, known), *here, *later))), known.sorted)
 
 
 def order(axis: str, known: Ranges) -> tuple[sympy.Expr, ...]:
@@ -157,6 +162,7 @@ def dimensions(a: Reference, b: Reference, axis: str, known: Ranges) -> Iterator
             yield -1, (left, right)
 
 
+@lru_cache(256)  # a store is compared with every access of its array
 def reach(
     first: sympy.Expr, last: sympy.Expr, loops: Place, axis: str, known: Ranges
 ) -> Bounds | None:

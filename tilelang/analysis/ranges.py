@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
 
 import sympy
@@ -32,9 +33,11 @@ class Interval:
     end: sympy.Expr
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ranges:
     """Intervals by axis, the axes around each, and the tensors that are taken to be sorted.
+
+    A key that stands for itself: what follows of one kernel's ranges is found once.
 
     limits  what the index of each hl.grid axis is kept below
     """
@@ -90,6 +93,7 @@ def alternatives(expr: sympy.Expr) -> list[sympy.Expr]:
     return [expr] if factor == 1 else [factor * value for value in alternatives(rest)]
 
 
+@lru_cache(64)
 def running(axis: str, known: Ranges) -> tuple[sympy.Expr, ...]:
     """Expressions that are not negative while the body of the axis runs."""
     interval, index = known.intervals[axis], position(axis)
@@ -108,11 +112,13 @@ def running(axis: str, known: Ranges) -> tuple[sympy.Expr, ...]:
     )
 
 
-def knowledge(around: Collection[str], known: Ranges) -> Knowledge:
+@lru_cache(32)
+def knowledge(around: Place, known: Ranges) -> Knowledge:
     """What holds inside of the loops `around`."""
     return Knowledge(tuple(f for a in around for f in running(a, known)), known.sorted)
 
 
+@lru_cache(32)
 def nonempty(axis: str, known: Ranges) -> bool:
     """Whether the loop runs at least once whenever the loops around it run."""
     interval = known.intervals[axis]

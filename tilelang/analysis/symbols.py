@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, assert_never
 
 import sympy
@@ -73,11 +73,13 @@ class Meanings:
         return frozenset(i.axis for i in index if isinstance(i, Along) and i.offset is not None)
 
 
+@lru_cache(256)
 def position(axis: str) -> sympy.Symbol:
     """The index of a grid axis, or a position covered by the current tile."""
     return sympy.Symbol(axis, integer=True)
 
 
+@lru_cache(1024)
 def edge(axis: str, what: str) -> sympy.Symbol:
     """tile.begin, tile.end, tile.id, tile.count or tile.block_size."""
     return sympy.Symbol(f"{axis}.{what}", integer=True)
