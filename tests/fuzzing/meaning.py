@@ -112,6 +112,7 @@ class Run:
     """One evaluation: memory and the positions at which every open axis is.
 
     detached  what a value is worth that no derivative passes through
+    numbered  the axes whose tiles are counted
     """
 
     program: Program
@@ -121,6 +122,7 @@ class Run:
     begin: dict[str, int] = field(default_factory=dict)
     block: int = 0
     detached: Callable[[Array], Array] = _as_it_is
+    numbered: frozenset[str] = frozenset()
 
     def order(self, dims: set[str]) -> tuple[str, ...]:
         """Dimensions as loops are nested, whole dimensions last."""
@@ -142,6 +144,9 @@ def evaluate(
         memory[output.name] = np.full(output.shape, fill, np.float64)
     run = Run(program, memory, {n: np.zeros(a.shape, bool) for n, a in memory.items()})
     run.block, run.detached = block, detached
+    run.numbered = frozenset(
+        p.axis for p in parts(program.body) if isinstance(p, Pick) and p.number
+    )
     with np.errstate(all="ignore"):
         _block(run, program.body, {})
     seen = {v.name: v.array(memory[v.tensor]) for v in program.views}
@@ -208,10 +213,7 @@ def _size(run: Run, name: str) -> int:
     axis = run.program.axis(name)
     if axis.block and from_0(axis):
         return axis.block
-    numbered = any(
-        p.number and p.axis == name for p in parts(run.program.body) if isinstance(p, Pick)
-    )
-    return tile_of(axis) if numbered else run.block
+    return tile_of(axis) if name in run.numbered else run.block
 
 
 def _inserted(run: Run, axis: str, step: Array) -> dict[str, Array]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 from tests.fuzzing.view import Step as Step  # what the corpus reads
 from tests.fuzzing.view import View
@@ -414,16 +414,19 @@ class Program:
 
 # ---------------------------------------------------------------- walking
 
+_NODES = (*get_args(Statement), *get_args(Value), Pick, Term, Mask)
+
 
 def parts(node: Any) -> Iterator[Any]:
     """A statement, value or tuple of them, and everything inside it."""
-    if isinstance(node, tuple):
-        for entry in node:
-            yield from parts(entry)
-    elif isinstance(node, Statement | Value | Pick | Term | Mask):
-        yield node
-        for field in fields(node):
-            yield from parts(getattr(node, field.name))
+    rest = [node]
+    while rest:
+        node = rest.pop()
+        if isinstance(node, tuple):
+            rest += reversed(node)
+        elif isinstance(node, _NODES):
+            yield node
+            rest += reversed(vars(node).values())
 
 
 def loops(program: Program) -> frozenset[str]:
