@@ -39,9 +39,13 @@ if importlib.util.find_spec("torch") is None:
 
 
 def pytest_collection_finish() -> None:
-    """What is there now stays: looking through it again and again is a sixth of all tracing."""
+    """What is there now stays: looking through it again and again is a sixth of all tracing.
+
+    Most of what is new is gone before so much more is there.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,7 +53,6 @@ def _stays() -> Iterator[None]:
     """What a file of tests leaves behind, compiled programs most of all, is not looked through."""
     yield
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture

@@ -77,17 +77,19 @@ def counted(x, offsets):
     return y
 
 
+COUNTED = tile.kernel(counted, interpret=strict(), checks=False)
+
+
 @pytest.mark.parametrize("offsets", LAYOUTS)
 def test_a_last_tile_that_has_rows_again_counts_them_once(offsets):
     """Of tiles from row 40 on, the one of 16 rows begins at 32."""
     x = np.ones((ROWS, 8), np.float32)
-    call = tile.kernel(counted, interpret=strict(), checks=False)
     wanted = np.zeros_like(x)
     for begin, end in pairwise(offsets):
         wanted[begin:end] = end - begin
-    text = call.lower(x, np.array(offsets, np.int32), config=FLOWING).source.text
+    text = COUNTED.lower(x, np.array(offsets, np.int32), config=FLOWING).source.text
     assert "tm_row = pl.multiple_of(jnp.minimum(tm_first + tm * 16, 32), 8)" in text
-    result = call(x, np.array(offsets, np.int32), config=FLOWING)
+    result = COUNTED(x, np.array(offsets, np.int32), config=FLOWING)
     np.testing.assert_array_equal(result, wanted)
 
 

@@ -20,6 +20,7 @@ from tests.planted.bug import FORMS, Bug
 from tests.planted.cores import unsafe_splits
 from tests.ragged import Space, every_stratum, wild_offsets
 from tests.subjects import SUBJECTS, Arrays, Subject
+from tilelang.codegen.source import Source
 from tilelang.runtime.execution import results_of
 from tilelang.runtime.lowering import Lowered
 from tilelang.runtime.primitive import Code
@@ -106,20 +107,24 @@ def reports(name: str, lowered: Lowered, text: str) -> Iterator[Report]:
 
 def runnable(lowered: Lowered, text: str, interpret: Any = True) -> checks.Call:
     """A text as a function of complete arguments, as a call on the CPU would run it."""
-    function = replace(lowered.source, text=text).load()
     device = Device(lowered.target.device_kind, lowered.target.cores, interpret, False)
-    code = generated(function, device)
-    effectful = not isinstance(interpret, bool)
-    results = results_of(lowered.ir)
-    made = Code(lowered.ir.name, results, lambda *where: code, effectful)
     operands = tuple(p.tensor for p in lowered.ir.params if p.tensor is not None)
-    run = program(made, operands, _never)
+    source, results = replace(lowered.source, text=text), results_of(lowered.ir)
+    run = _program(source, lowered.ir.name, device, operands, results)
 
     def call(*arguments: Any) -> Any:
         tensors = [a for a in arguments if isinstance(a, np.ndarray)]
         return from_jax(run, tensors)
 
     return call
+
+
+@functools.lru_cache(2)  # tests that run one text on one layout after the other compile it once
+def _program(
+    source: Source, name: str, device: Device, operands: tuple[str, ...], results: Any
+) -> Callable[..., Any]:
+    code, effectful = generated(source.load(), device), not isinstance(device.interpret, bool)
+    return program(Code(name, results, lambda *where: code, effectful), operands, _never)
 
 
 def _never(wanted: frozenset[str]) -> Any:

@@ -7,6 +7,7 @@ acc = dot(p, v)     a product of p, which is stored for that
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilelang.ir import Apply, Type, Var
@@ -54,6 +55,11 @@ def lives(body: tuple[PStmt, ...]) -> tuple[Life, ...]:
     return tuple(found)
 
 
+def products(stmt: PStmt) -> Iterator[Apply]:
+    """The matrix products of a statement, those of loops inside too."""
+    return (e for e in parts_of(stmt) if isinstance(e, Apply) and e.op == "dot")
+
+
 def _life(stmt: PStmt, held: tuple[Type, int] | None) -> Life:
     if isinstance(stmt, Inner):
         return Life(stmt, held, (), (), (), (), lives(stmt.body))
@@ -61,9 +67,10 @@ def _life(stmt: PStmt, held: tuple[Type, int] | None) -> Life:
     applied = [e for e in parts if isinstance(e, Apply)]
     computed = (e for e in applied if e.op not in {*SHAPES, "dot"} and e.type.dtype != "bool")
     spread = tuple(e.type for e in applied if _is_spread(e))
-    products = tuple(e for e in applied if e.op == "dot")
     sums = tuple(e for e in parts if isinstance(e, GroupSum))
-    return Life(stmt, held, tuple(e.type for e in computed), spread, products, sums, ())
+    return Life(
+        stmt, held, tuple(e.type for e in computed), spread, tuple(products(stmt)), sums, ()
+    )
 
 
 def _is_spread(expr: Apply) -> bool:

@@ -19,6 +19,7 @@ from tilelang.language.dtypes import itemsize
 from .axis import AxisPlan, extents
 from .body.by_phases import waits
 from .estimate.seconds import generation
+from .lives import products
 from .physical import PExpr, flat, parts_of
 from .types import Launch, Plan, Window
 from .windows.turned import MOST
@@ -162,15 +163,15 @@ def _waits(launch: Launch, short: bool) -> bool:
 
 
 def _multiplies(launch: Launch) -> bool:
-    return any(isinstance(e, Apply) and e.op == "dot" for e in _values(launch))
+    return any(any(products(stmt)) for section in launch.sections for stmt in section.body)
 
 
 def _products(launch: Launch) -> int:
     """Numbers in the largest of several products, of which some heads may share one; else 0."""
     if launch.table is None or launch.form != "pipeline":
         return 0
-    products = [e for e in _values(launch) if isinstance(e, Apply) and e.op == "dot"]
-    return _largest(launch, products) if len(products) > 1 else 0
+    found = [e for e in _values(launch) if isinstance(e, Apply) and e.op == "dot"]
+    return _largest(launch, found) if len(found) > 1 else 0
 
 
 def _values(launch: Launch) -> Iterator[PExpr]:

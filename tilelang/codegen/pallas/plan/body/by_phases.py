@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from tilelang.codegen.pallas.plan import physical
 from tilelang.codegen.pallas.plan.axis import AxisPlan, extents
+from tilelang.codegen.pallas.plan.lives import products
 from tilelang.codegen.pallas.plan.physical import Bind, Keep, Kept, PExpr, PStmt
 from tilelang.codegen.pallas.plan.reads import sources, targets
 from tilelang.codegen.pallas.plan.rewriting import rewrite
@@ -102,19 +103,15 @@ def _free(name: str, taken: frozenset[str]) -> str:
 # ---------------------------------------------------------------- which statements
 
 
-def _is_product(stmt: PStmt) -> bool:
-    return any(isinstance(e, Apply) and e.op == "dot" for e in physical.parts_of(stmt))
-
-
 def _first_products(stmts: Stmts) -> frozenset[str]:
     """Locals that products make of no result of another product."""
     behind: set[str] = set()
     found: set[str] = set()
     for stmt in stmts:
         waits = not behind.isdisjoint(physical.names_read(stmt))
-        if _is_product(stmt) or waits:
+        if any(products(stmt)) or waits:
             behind |= physical.names_made(stmt)
-        if isinstance(stmt, Bind) and _is_product(stmt) and not waits:
+        if isinstance(stmt, Bind) and any(products(stmt)) and not waits:
             found.add(stmt.name)
     return frozenset(found)
 

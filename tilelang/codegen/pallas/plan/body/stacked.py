@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from tilelang.codegen.pallas.plan import physical
 from tilelang.codegen.pallas.plan.axis import AxisPlan, extents
+from tilelang.codegen.pallas.plan.lives import products
 from tilelang.codegen.pallas.plan.physical import PExpr, PStmt, Row, Select, parts_of
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import Apply, Const, GridIndex, Type, Var
@@ -48,7 +49,7 @@ def stacked(
 ) -> tuple[int, Stmts] | None:
     """How many iterations of `axis` are run together, and the statements that do; None: none."""
     together = _sharing(stmts, axes[axis], axis)
-    if together is None or not any(_is_product(s) for s in stmts):
+    if together is None or not any(any(products(s)) for s in stmts):
         return None
     stack = _Stack(axes, axis, together, target)
     try:
@@ -78,10 +79,6 @@ def _divisor(expr: PExpr, axis: str) -> int | None:
             return n
         case _:
             return None
-
-
-def _is_product(stmt: PStmt) -> bool:
-    return any(isinstance(e, Apply) and e.op == "dot" for e in parts_of(stmt))
 
 
 @dataclass(frozen=True)

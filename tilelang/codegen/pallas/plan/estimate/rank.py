@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 
+from tilelang.codegen.pallas.plan import lives
 from tilelang.codegen.pallas.plan.blocks import multiple, whole
 from tilelang.codegen.pallas.plan.memory import with_margin
 from tilelang.codegen.pallas.plan.parts import Parts as CoreParts
-from tilelang.codegen.pallas.plan.physical import Inner, PStmt, TakeRows, flat, parts_of
+from tilelang.codegen.pallas.plan.physical import Inner, TakeRows, flat, parts_of
 from tilelang.codegen.pallas.plan.types import Launch, Plan, Write
 from tilelang.codegen.pallas.target import Target
-from tilelang.ir import Apply
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refusal
 
@@ -174,7 +174,8 @@ def searched(problem: Problem, plan: Plan, make: Make) -> Search:
     options = _options(problem, plan)
     base = make(_split(options, plan))
     made = base if isinstance(base, Plan) else plan
-    search = Search(made, options, typical(problem))
+    counts = tuple(products((launch,)) for launch in made.launches)
+    search = Search(made, options, typical(problem), counts)
     for start in (dict(plan.blocks), *_starts(problem, options)):
         search.descend(start)
     return search
@@ -194,7 +195,11 @@ def judged(plan: Plan) -> tuple[Estimate | None, int]:
 
 def shorter(launches: tuple[Launch, ...], length: float) -> bool:
     """Whether so many instructions are not too many for what the steps of launches do."""
-    return length <= LONGEST[min(products(launches), 2)]
+    return _short(products(launches), length)
+
+
+def _short(multiplied: int, length: float) -> bool:
+    return length <= LONGEST[min(multiplied, 2)]
 
 
 def fits(plan: Plan) -> bool:
@@ -222,16 +227,8 @@ def _within(plan: Plan) -> bool:
 
 def products(launches: tuple[Launch, ...]) -> int:
     """How many products one body has at most, which wait for each other."""
-    bodies = (stmts for launch in launches for stmts in _bodies(launch))
-    return max((sum(map(_products, body)) for body in bodies), default=0)
-
-
-def _bodies(launch: Launch) -> Iterator[tuple[PStmt, ...]]:
-    return (section.body for section in launch.sections)
-
-
-def _products(stmt: PStmt) -> int:
-    return sum(isinstance(e, Apply) and e.op == "dot" for e in parts_of(stmt))
+    bodies = (section.body for launch in launches for section in launch.sections)
+    return max((sum(1 for s in body for _ in lives.products(s)) for body in bodies), default=0)
 
 
 def _need(launches: tuple[Launch, ...]) -> int:
@@ -311,12 +308,14 @@ def _starts(problem: Problem, options: Options) -> Iterator[dict[str, int]]:
 class Search:
     """What was estimated so far, for one plan and its launches.
 
-    parts  of values of the plan, which all blocks have in common
+    parts     of values of the plan, which all blocks have in common
+    products  of each launch: as many, whatever its blocks
     """
 
     base: Plan
     options: Options
     arrays: Numbers
+    products: tuple[int, ...]
     parts: Parts = field(default_factory=dict)
     seen: dict[Place, Choice | None] = field(default_factory=dict)
     launches: dict[tuple[int, tuple[int, ...]], tuple[Estimate, int] | None] = field(
@@ -384,20 +383,20 @@ class Search:
             own = tuple(blocks[a.name] for a in launch.axes if a.block is not None)
             key = place, own
             if key not in self.launches:
-                self.launches[key] = self._launch(launch, blocks)
+                self.launches[key] = self._launch(place, blocks)
             found = self.launches[key]
             if found is None:
                 return None
             total, need = total.plus(found[0]), max(need, found[1])
         return Choice(tuple(sorted(blocks.items())), total, need)
 
-    def _launch(self, launch: Launch, blocks: Blocks) -> tuple[Estimate, int] | None:
+    def _launch(self, place: int, blocks: Blocks) -> tuple[Estimate, int] | None:
         target = self.base.target
-        found = resized(self.base, launch, blocks)
+        found = resized(self.base, self.base.launches[place], blocks)
         if found is None or not _fits((found,), target):
             return None
         guess = of_launch(found, target, self.arrays, self.parts)
-        if not shorter((launch,), guess.length):
+        if not _short(self.products[place], guess.length):
             return None
         return guess, found.memory.vmem
 
