@@ -57,9 +57,8 @@ demo: $(STAMP)  ## run on real text; FILES="..." for your own
 	$(BIN)/python -m examples.real_text $(FILES)
 
 test: $(STAMP)  ## what needs no device; EVERY=1: the slow tests too; ends with the tests' count
-	@$(MAKE) --no-print-directory --jobs lint types layouts
-	@$(MAKE) --no-print-directory triton
-	$(BIN)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory --jobs lint types layouts triton
+	$(BIN)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..language.dtypes import DType
 from ..reads import FRAMEWORKS
 from ..texts import cells, read_by
 from . import observed
-from .liveness import assigned, liveness, loop_variables
+from .liveness import Live, assigned, liveness, loop_variables
 from .scope import (
     DEEPEST,
     Arguments,
@@ -195,10 +195,16 @@ def _entered(here: Here, fn: FunctionType | Nested, given: Arguments) -> tuple[H
 
 def frame(source: SourceLines, node: Function, outer: Callable[[str], object]) -> Frame:
     """A function's variables before its first statement."""
+    own, loops, live = _names(node)
+    return Frame(source, {}, own, loops, outer, live)
+
+
+@lru_cache(256)  # trees are those of the texts, whatever a kernel is parsed for
+def _names(node: Function) -> tuple[frozenset[str], Mapping[str, int], Live]:
+    """The names that a function assigns, those that its loops alone do, and who reads them."""
     given = [a.arg for a in parameters(node)]
     body = node.body if isinstance(node, ast.FunctionDef) else []
-    own = frozenset([*given, *assigned(body)])
-    return Frame(source, {}, own, loop_variables(body), outer, liveness(node))
+    return frozenset([*given, *assigned(body)]), loop_variables(body), liveness(node)
 
 
 def shown(signature: inspect.Signature) -> str:

@@ -18,6 +18,7 @@ from importlib.machinery import SourceFileLoader
 from itertools import accumulate, compress
 from types import CodeType, FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ..errors import Loc, ParseError
 from ..texts import Texts, codes, lines
@@ -93,10 +94,21 @@ def read(fn: FunctionType, texts: Texts) -> tuple[SourceLines, Function]:
     return source, node
 
 
+# The text that a code was found in, and where: kernels are parsed anew for other shapes.
+_FOUND: WeakKeyDictionary[CodeType, tuple[Sequence[str], tuple[SourceLines, Function | Async]]]
+_FOUND = WeakKeyDictionary()
+
+
 def _read(fn: FunctionType, text: Sequence[str]) -> tuple[SourceLines, Function | Async] | None:
     """The function in the lines of a file; None if it is not what they say there."""
+    known = _FOUND.get(fn.__code__)
+    if known is not None and known[0] is text:
+        return known[1]
     found = (_lambda if fn.__code__.co_name == "<lambda>" else _def)(fn, text)
-    return found if found is not None and is_of(fn, found[1]) else None
+    if found is None or not is_of(fn, found[1]):
+        return None
+    _FOUND[fn.__code__] = text, found
+    return found
 
 
 def _def(fn: FunctionType, text: Sequence[str]) -> tuple[SourceLines, Function | Async] | None:
