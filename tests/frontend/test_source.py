@@ -9,7 +9,7 @@ import pytest
 
 import tilelang.language as hl
 from tilelang.errors import ParseError
-from tilelang.frontend import parse
+from tilelang.frontend import parse, source
 from tilelang.frontend.source import read
 from tilelang.ir import Assign, Load, Loop, Store, TensorSpec, statements, walk
 
@@ -106,12 +106,15 @@ def test_a_lambda_without_source():
         read(fn, {})
 
 
-def test_a_file_that_changed(tmp_path):
+@pytest.mark.parametrize("parsed_before", [False, True])
+def test_a_file_that_changed(tmp_path, parsed_before):
     path = tmp_path / "changed.py"
     path.write_text("def one(x):\n    return x\n")
     space: dict = {}
     exec(compile(path.read_text(), str(path), "exec"), space)
-    path.write_text("def two(x):\n    return x\n")
+    if parsed_before:
+        assert parse(space["one"], {"x": TensorSpec((4,), "float32")}).returns == ("x",)
+    path.write_text("def another(x):\n    return x\n")
     with pytest.raises(ParseError) as caught:
         parse(space["one"], {"x": TensorSpec((4,), "float32")})
     assert caught.value.what == "the source of one is not found where it was"
@@ -128,6 +131,14 @@ def test_a_spurious_failure_of_the_parser_is_no_failure(monkeypatch):
             raise SystemError("AST constructor recursion depth mismatch (before=90, after=65)")
         return real(text)
 
+    monkeypatch.setattr(source, "_FOUND", {})
     monkeypatch.setattr(ast, "parse", flaky)
     _, found = read(kernel, {})
     assert found.name == "kernel" and calls[0] == calls[1]
+
+
+def test_arguments_of_other_types_read_no_text_again(monkeypatch):
+    parse(kernel, X)
+    monkeypatch.setattr(ast, "parse", None)
+    monkeypatch.setattr(source, "is_of", None)
+    assert parse(kernel, {"x": TensorSpec((40, 64), "bfloat16")}).tensor("y").dtype == "bfloat16"
