@@ -150,7 +150,7 @@ BUDGET = {
     "language": 4560,  # parts, split, chunk; facts of operations; a derivative for each
     # a constant that jit traces
     # parts, also several; matches; authors' names; through.py; advice as data
-    "frontend": 4715,  # views that would repeat elements; tuples and lists that loops carry
+    "frontend": 4727,  # views that repeat elements; what loops carry; texts that are found once
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
     "analysis": 3795,  # stored once; numbers of tiles; once for every tile; what the last one made

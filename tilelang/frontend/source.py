@@ -94,9 +94,8 @@ def read(fn: FunctionType, texts: Texts) -> tuple[SourceLines, Function]:
     return source, node
 
 
-# The text that a code was found in, and where: kernels are parsed anew for other shapes.
-_FOUND: WeakKeyDictionary[CodeType, tuple[Sequence[str], tuple[SourceLines, Function | Async]]]
-_FOUND = WeakKeyDictionary()
+# Code -> the text that it was found in, and where: kernels are parsed anew for other shapes.
+_FOUND: WeakKeyDictionary[CodeType, tuple[Sequence[str], Any]] = WeakKeyDictionary()
 
 
 def _read(fn: FunctionType, text: Sequence[str]) -> tuple[SourceLines, Function | Async] | None:
