@@ -67,6 +67,20 @@ def loops_in_a_tile(x, offsets, n):
     return y, z
 
 
+def tile_in_tile_of_groups(x, offsets, n):
+    """Groups have a number of their own, also those without a tile."""
+    y = hl.zeros([M], dtype=hl.float32)
+    z = hl.zeros([4], dtype=hl.float32)
+    for g in hl.grid(4):
+        most = -5.0
+        for tq in hl.tile(offsets[g], offsets[g + 1], max_extent=M):
+            for tk in hl.tile(tq.begin, tq.end):
+                y[tk] = x[tk, 0] * 2
+                most = hl.maximum(most, x[tk, 0].amax(0))
+        z[g] = most
+    return y, z
+
+
 def some_groups(x, offsets, n):
     y = hl.full([M, M], 3.0, dtype=hl.float32)
     for g in hl.grid(n[()], max_extent=4):
@@ -165,6 +179,7 @@ PROGRAMS = (
     tile_in_tile_uncovered,
     three_tiles,
     loops_in_a_tile,
+    tile_in_tile_of_groups,
     some_groups,
     some_groups_whole,
     some_groups_in_a_row,
@@ -183,6 +198,7 @@ REFUSED = {
     "fall_with_groups": IN_ONE_TABLE,
     "again_in_every_j": IN_ONE_TABLE,
     "again_in_some_j": IN_ONE_TABLE,
+    "tile_in_tile_of_groups": IN_ONE_TABLE[1:],
     "some_groups_whole": (*IN_ONE_TABLE, "emit_pipeline"),
     "moved_over_groups": ("emit_pipeline",),
 }

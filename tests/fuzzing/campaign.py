@@ -168,7 +168,7 @@ def _configs(program: Program, rng: random.Random, count: int) -> Iterator[tile.
         yield tile.Config(
             dict.fromkeys(tiles, rng.choice(BLOCKS)), loop_type="outer_pipeline", cores=2
         )
-    grids = sorted(a.name for a in program.axes if a.kind == "grid")
+    grids = sorted(a.loop for a in program.axes if a.kind == "grid")
     if grids and count:  # refused unless the loop is parallel and short
         yield tile.Config(dict.fromkeys(tiles, rng.choice(BLOCKS)), within=[rng.choice(grids)])
         blocks = {**dict.fromkeys(tiles, rng.choice(BLOCKS)), rng.choice(grids): 2}
@@ -194,7 +194,7 @@ def _legal(
 
 def _cut(program: Program, tiles: Sequence[str]) -> Iterator[tile.Config]:
     """Legal where rows of a matrix lie at other positions than tiles, which are more rows."""
-    heads = [[a.name] for a in program.axes if a.kind == "grid" and not a.offsets]
+    heads = [[a.loop] for a in program.axes if a.kind == "grid" and not a.offsets]
     for block, within in itertools.product((8, 16, 32), (None, [], *heads)):
         blocks = dict.fromkeys(tiles, block)
         yield tile.Config(blocks, loop_type="outer_pipeline", windows="cut", within=within)
@@ -202,7 +202,7 @@ def _cut(program: Program, tiles: Sequence[str]) -> Iterator[tile.Config]:
 
 def _flowing(program: Program, tiles: Sequence[str]) -> Iterator[tile.Config]:
     """Legal where blocks divide the rows of loops inside of a step, of one group or of all."""
-    grids = {a.name: a.size for a in program.axes if a.kind == "grid"}
+    grids = {a.loop: program.turns(a) for a in program.axes if a.kind == "grid"}
     for block, groups in itertools.product((8, 16), ({}, *({n: s} for n, s in grids.items()))):
         blocks = {**dict.fromkeys(tiles, block), **groups}
         yield tile.Config(blocks, loop_type="fori_loop", windows="flowing")
@@ -223,8 +223,9 @@ def _moving(
     for loop in (p for p in program.body if isinstance(p, Loop) and count):
         rows = loop.body[0]
         if isinstance(rows, Loop) and len(loop.body) == 1 and _copies(rows):
+            name = program.axis(loop.axis).loop
             for groups in rng.sample((1, 3, 4, 8, 16), 3):
-                yield tile.Config({**dict.fromkeys(tiles, rng.choice(BLOCKS)), loop.axis: groups})
+                yield tile.Config({**dict.fromkeys(tiles, rng.choice(BLOCKS)), name: groups})
 
 
 def _copies(loop: Loop) -> bool:
@@ -241,10 +242,10 @@ def _turns(
     """Several turns in one of each loop that only carries values, in any type of loop."""
     for loop in (p for p in parts(program.body) if isinstance(p, Loop) and count):
         plain = all(isinstance(s, Let | Update | Swap) for s in loop.body)
-        if program.axis(loop.axis).kind == "grid" and plain:
+        if (axis := program.axis(loop.axis)).kind == "grid" and plain:
             blocks = dict.fromkeys(tiles, rng.choice(BLOCKS))
             for own, form in ((2, None), (rng.choice((3, 4, 8)), rng.choice(LOOP_TYPES))):
-                yield tile.Config({**blocks, loop.axis: own}, loop_type=form)
+                yield tile.Config({**blocks, axis.loop: own}, loop_type=form)
 
 
 def replayed(entry: Entry) -> Outcome:

@@ -8,7 +8,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.fuzzing.apart import permuted, sliced
 from tests.fuzzing.beside import beside
+from tests.fuzzing.biased import biased
 from tests.fuzzing.carried import carried
 from tests.fuzzing.changes import changed, sites, swapped
 from tests.fuzzing.counted import counted
@@ -19,6 +21,7 @@ from tests.fuzzing.inputs import case
 from tests.fuzzing.kept import kept
 from tests.fuzzing.layered import layered
 from tests.fuzzing.narrow import narrowed
+from tests.fuzzing.parted import parted
 from tests.fuzzing.program import (
     Axis,
     Binary,
@@ -79,10 +82,20 @@ TILES = 0.05  # of the programs count tiles of open blocks
 NARROW = 0.35  # of the programs have arrays of narrower dtypes
 TURNED = 0.06  # of the programs that have a sum
 STEPPED = 0.12  # of the programs with ragged loops
+PARTED = 0.08  # of the programs with a loop over tiles
+BIASED = 0.1  # of the programs whose values have positions
+SLICED = 0.2  # of the programs with ragged loops
+PERMUTED = 0.12  # of the programs with loops over single positions
 FIXED = 0.12  # of the programs have a block_size
 COUNTED = 0.4  # of those with products along a loop whose tiles can be counted
 AS_THEY_ARE = 0.7  # of those, which changes make something else of
 ASKED = 6  # inputs of a softmax that must not go by the tiles: those that a campaign draws
+LAST = (
+    ("parted", parted, PARTED),
+    ("biased", biased, BIASED),
+    ("sliced", sliced, SLICED),
+    ("permuted", permuted, PERMUTED),
+)  # changes that others know nothing of, in this order
 
 
 @dataclass(frozen=True)
@@ -183,6 +196,11 @@ def compose(seed: int, sized: bool = True) -> Composed:
             made = headed(program, random.Random(f"columns {seed} {attempt}"))
             if made is not None and means_something(made):
                 program, changes = made, [*changes, "headed"]
+        for name, change, often in LAST if sized else ():
+            own = random.Random(f"{name} {seed} {attempt}")
+            made = change(program, own) if own.random() < often else None
+            if made is not None and means_something(made):
+                program, changes = made, [*changes, name]
         if program.results:
             return Composed(program, tuple(changes))
     raise AssertionError(f"seed {seed} gives no program")

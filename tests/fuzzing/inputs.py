@@ -39,6 +39,7 @@ def case(program: Program, seed: int, blocks: Sequence[int] = BLOCKS) -> Case:
     """Random arguments; every tensor of offsets is of a stratum of its own."""
     rng = np.random.default_rng(seed)
     drawn = {t.name: _drawn(t, rng) for t in program.arguments}
+    drawn |= _apart(program, rng)
     arguments = {name: array for name, (array, _) in drawn.items()}
     layout = "; ".join(f"{name}: {text}" for name, (_, text) in drawn.items() if text)
     layout = layout or "no offsets"
@@ -66,6 +67,7 @@ def wild(program: Program, seed: int) -> tuple[Mapping[str, np.ndarray], str] | 
     if not own:
         return None
     arguments = {t.name: _drawn(t, rng)[0] for t in program.arguments}
+    arguments |= {name: array for name, (array, _) in _apart(program, rng).items()}
     tensor = own[int(rng.integers(len(own)))]
     if tensor.role == "offsets":
         space = Space(tensor.limit, tensor.shape[0] - 1, BLOCK)
@@ -104,6 +106,32 @@ def _drawn(tensor: Tensor, rng: np.random.Generator) -> tuple[np.ndarray, str]:
         drawn = np.asarray(rng.integers(least, 4, tensor.given))
         return drawn.astype(getattr(ml_dtypes, tensor.dtype, tensor.dtype)), ""
     return as_dtype(rng.standard_normal(tensor.given, np.float32), tensor.dtype), ""
+
+
+def _apart(program: Program, rng: np.random.Generator) -> dict[str, tuple[np.ndarray, str]]:
+    """Begins and lengths of ranges: groups in any order, or ranges that may have rows in common.
+
+    And orders of loops: most go through all positions, or some, and come to none twice.
+    """
+    found = {}
+    for axis in (a for a in program.axes if a.order and program.turns(a) <= a.size):
+        if rng.random() < 0.6:
+            order = rng.permutation(axis.size)[: program.turns(axis)].astype(np.int32)
+            found[axis.order] = order, f"{order.tolist()}"
+    for begins, counts in sorted({(a.offsets, a.counts) for a in program.axes if a.counts}):
+        tensor = program.tensor(begins)
+        rows, groups = tensor.limit - 1, tensor.shape[0]
+        first = rng.integers(0, rows + 1, groups)
+        many = rng.integers(0, rows - first + 1)
+        stratum = "any"
+        if rng.random() < 0.6:
+            stratum = str(rng.choice(list(STRATA)))
+            offsets = STRATA[stratum](rng, Space(rows, groups, BLOCK))
+            order = rng.permutation(groups)
+            first, many = offsets[:-1][order], np.diff(offsets)[order]
+        for name, array in ((begins, first), (counts, many)):
+            found[name] = array.astype(np.int32), f"{stratum} {array.tolist()}"
+    return found
 
 
 def _hidden(array: np.ndarray, read: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ from tests.fuzzing.program import (
     Joined,
     Let,
     Load,
+    Looked,
     Loop,
     Mask,
     Masked,
@@ -199,13 +200,22 @@ def _loop(run: Run, axis: str, body: tuple[Statement, ...], values: dict[str, Na
     single = run.program.axis(axis).kind == "grid"
     size = 1 if single else _size(run, axis) or max(end - begin, 1)
     for first in range(begin, end, size):
-        step = np.asarray(first) if single else np.arange(first, min(first + size, end))
+        step = _turn(run, axis, first) if single else np.arange(first, min(first + size, end))
         at = _inserted(run, axis, step)
         inner = replace(run, at=at, begin=dict(run.begin))
         inner.begin[axis] = _first(run, axis)
         scope = dict(values)
         _block(inner, body, scope)
         values.update({name: scope[name] for name in values})
+
+
+def _turn(run: Run, name: str, turn: int) -> Array:
+    """At which position a turn of a loop is: as memory says, if that has the order."""
+    order = run.program.axis(name).order
+    if not order:
+        return np.asarray(turn)
+    run.read[order][turn] = True
+    return run.memory[order][turn].astype(np.int64)
 
 
 def _size(run: Run, name: str) -> int:
@@ -232,13 +242,19 @@ def _first(run: Run, name: str) -> int:
 
 def _range(run: Run, name: str) -> tuple[int, int]:
     axis = run.program.axis(name)
-    begin, end = 0, axis.size
+    if axis.inside:
+        outer = run.at[axis.inside]
+        return int(outer[0]), int(outer[-1]) + 1
+    begin, end = 0, run.program.turns(axis)
     if axis.length:
         end = _term(run, Term(axis.of, axis.length))
     if axis.offsets:
-        offsets, group = run.memory[axis.offsets], int(run.at[axis.of])
-        run.read[axis.offsets][group : group + 2] = True
-        begin, end = (int(offsets[n]) * axis.page for n in (group, group + 1))
+        group, begin = int(run.at[axis.of]), _first(run, name)
+        more = axis.counts or axis.offsets
+        end = int(run.memory[more][group + (not axis.counts)]) * axis.page
+        end += begin if axis.counts else 0
+        for tensor in {axis.offsets, more}:
+            run.read[tensor][group : group + 2] = True
     if axis.until:
         other = run.at[axis.until]
         end = min(end, int(other[-1]) + 1)
@@ -314,6 +330,8 @@ def _value(run: Run, value: Value, values: Mapping[str, Named]) -> Named:
         case Position(axis):
             dims = run.order({axis})
             return Named(dims, run.at[axis] / 16)
+        case Looked():
+            return _looked(run, value)
         case TileNumber(axis):
             if not (block := run.program.axis(axis).block):
                 raise ValueError(f"whoever runs it says how long tiles of {axis} are")
@@ -365,6 +383,26 @@ def _load(run: Run, load: Load) -> Named:
     written = _dims(run, load.index)
     dims = run.order(set(written))
     return Named(dims, run.memory[load.tensor][at].transpose([written.index(d) for d in dims]))
+
+
+def _looked(run: Run, value: Looked) -> Named:
+    """Positions outside of the table are those at its ends."""
+    names = {value.rows, value.columns} - {""}
+    dims, at = run.order(names), {n: Named((n,), run.at[n]) for n in names}
+    place = at[value.rows]
+    if value.columns:
+        place = _together(run, np.subtract, place, at[value.columns])
+    match value.how:
+        case "share":
+            found = place.array // value.shift
+        case "apart":
+            found = np.abs(place.array)
+        case "distance":
+            found = place.array + value.shift
+    table, own = run.memory[value.tensor], tuple(int(_position(run, p)) for p in value.index)
+    places = (*own, np.clip(found, 0, table.shape[-1] - 1))
+    run.read[value.tensor][places] = True
+    return Named(dims, table[places])
 
 
 def _masked(run: Run, value: Masked) -> Named:

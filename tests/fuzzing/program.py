@@ -34,6 +34,9 @@ class Axis:
     most     positions that a range has at most: what is behind them is left out; 0 for all
     block    the author's block_size, 0 if he leaves it open
     page     of a ragged loop: positions that one number of the tensor stands for
+    counts   of a ragged loop: the tensor that says how long ranges are, which begin at offsets[g]
+    order    of a grid loop: the tensor that says at which position each of its turns is
+    inside   the tile whose positions the range is; offsets are where those count from
     """
 
     name: str
@@ -49,6 +52,14 @@ class Axis:
     most: int = 0
     block: int = 0
     page: int = 1
+    counts: str = ""
+    order: str = ""
+    inside: str = ""
+
+    @property
+    def loop(self) -> str:
+        """What its loop counts, in the words of an author."""
+        return f"{self.name}_turn" if self.order else self.name
 
 
 @dataclass(frozen=True)
@@ -232,6 +243,22 @@ class Position:
 
 
 @dataclass(frozen=True)
+class Looked:
+    """A number of a table for each position of `rows`, less that of `columns` if it is not "".
+
+    index   where in the table's first dimensions
+    how     "distance": rows - columns + shift; "apart": how far they are apart; "share": // shift
+    """
+
+    tensor: str
+    index: tuple[Pick, ...]
+    rows: str
+    columns: str = ""
+    shift: int = 0
+    how: Literal["distance", "apart", "share"] = "distance"
+
+
+@dataclass(frozen=True)
 class TileNumber:
     """The number of the tile of an axis with a block_size, times 1/8."""
 
@@ -291,7 +318,7 @@ class Dot:
     right: Value
 
 
-Leaf = Number | Ref | Load | Masked | Whole | Native | Scalar | Position | TileNumber
+Leaf = Number | Ref | Load | Masked | Whole | Native | Scalar | Position | TileNumber | Looked
 Value = Leaf | Chosen | Joined | Unary | Binary | Even | Seen | Reduce | Dot
 
 
@@ -408,6 +435,10 @@ class Program:
         for view in seen:
             yield replace(tensor, name=view.name, shape=view.shape(tensor.shape))
 
+    def turns(self, axis: Axis) -> int:
+        """How many iterations a loop over a static range has."""
+        return self.tensor(axis.order).shape[0] if axis.order else axis.size
+
     def view(self, name: str) -> View:
         return {v.name: v for v in self.views}[name]
 
@@ -439,12 +470,13 @@ def names(program: Program) -> frozenset[str]:
     used = set()
     for part in parts(program.body):
         match part:
-            case Load(tensor) | Store(tensor) | Term(_, tensor):
+            case Load(tensor) | Store(tensor) | Looked(tensor) | Term(_, tensor):
                 used.add(tensor)
             case Pick(axis, _, through, start, back):
                 used |= {through} | ({program.axis(axis).offsets} if start or back else set())
             case Loop(axis) | If(term=Term(axis), what="rows"):
-                used |= {program.axis(axis).offsets, program.axis(axis).length}
+                own = program.axis(axis)
+                used |= {own.offsets, own.length, own.counts, own.order}
     return frozenset(used - {""})
 
 
@@ -531,7 +563,8 @@ def tile_of(axis: Axis) -> int:
 
 def from_0(axis: Axis) -> bool:
     """Whether every tile is one of a whole dimension's, of which one position is in one."""
-    return not (axis.offsets or axis.length or axis.until or axis.local or axis.most)
+    given = axis.offsets or axis.length or axis.until or axis.inside
+    return not (given or axis.local or axis.most)
 
 
 def _last(program: Program, term: Term) -> int:

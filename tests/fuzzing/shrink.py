@@ -87,7 +87,7 @@ def _without_view(program: Program, view: View) -> Program:
 def _simpler_axis(axis: Axis) -> Iterator[Axis]:
     """An ordinary loop in the place of one whose range is read or has a window, or a short one."""
     if axis.offsets and not axis.until:
-        yield replace(axis, offsets="", of="", local=False, page=1)
+        yield replace(axis, offsets="", of="", local=False, page=1, counts="")
     if axis.length:
         yield replace(axis, length="", of="")
     if axis.window:
@@ -98,6 +98,8 @@ def _simpler_axis(axis: Axis) -> Iterator[Axis]:
         yield replace(axis, most=0)
     if axis.page != 1:
         yield replace(axis, page=1)
+    if axis.order:
+        yield replace(axis, order="")
     if not axis.offsets and axis.kind != "full":
         for size in (2, axis.size // 2):
             if 1 < size < axis.size:
@@ -123,7 +125,9 @@ def _complete(program: Program) -> Iterator[Program]:
 
 def sized(program: Program) -> Program:
     """Tables as long as the axes that they are read at, arrays as they are indexed."""
-    lengths = {a.length: a.of for a in program.axes if a.length}
+    lengths = {t: a.of for a in program.axes for t in (a.length, a.counts) if t}
+    lengths |= {a.offsets: a.of for a in program.axes if a.counts}
+    ordered = {a.order: a for a in program.axes if a.order}
     tables = {p.through: p.axis for p in parts(program.body) if isinstance(p, Pick) and p.through}
     terms = {p.tensor: p.axis for p in parts(program.body) if isinstance(p, Term) and p.tensor}
     owner = {**lengths, **tables, **terms}
@@ -131,6 +135,10 @@ def sized(program: Program) -> Program:
     for tensor in program.tensors:
         if tensor.role == "index" and owner.get(tensor.name):
             tensor = replace(tensor, shape=(program.axis(owner[tensor.name]).size,))
+        if tensor.name in ordered:
+            size = ordered[tensor.name].size
+            turns = max(size + tensor.shape[0] - tensor.limit, 1)
+            tensor = replace(tensor, shape=(turns,), limit=size)
         found.append(tensor)
     return fitted(replace(program, tensors=tuple(found)))
 

@@ -20,6 +20,7 @@ from tests.fuzzing.program import (
     Joined,
     Let,
     Load,
+    Looked,
     Loop,
     Mask,
     Masked,
@@ -217,7 +218,7 @@ def _condition(scope: Scope, statement: If) -> str:
         case "begin":
             return f"{axis}.begin < {statement.below}"
         case "rows":
-            begin, end = _bounds(scope.program.axis(axis))
+            begin, end = _bounds(scope.program, scope.program.axis(axis))
             return f"{end} - {begin} < {statement.below}"
     return f"{_term(statement.term)} < {statement.below}"
 
@@ -291,10 +292,15 @@ def _loop(scope: Scope, loop: Loop) -> list[str]:
     if loop.joint and isinstance(inner, Loop) and len(loop.body) == 1:
         other = scope.program.axis(inner.axis)
         if other.kind == axis.kind and axis.name not in (other.of, other.until):
-            body = _block(inside.inside(inner.axis), inner.body)
-            return [f"for {axis.name}, {other.name} in {_joint(scope, axis, other)}:", *_in(body)]
-    head = f"for {axis.name} in hl.{axis.kind}({_range(scope, axis)}):"
-    return [head, *_in(_block(inside, loop.body) or ["pass"])]
+            body = _turn(axis) + _turn(other) + _block(inside.inside(inner.axis), inner.body)
+            return [f"for {axis.loop}, {other.loop} in {_joint(scope, axis, other)}:", *_in(body)]
+    head = f"for {axis.loop} in hl.{axis.kind}({_range(scope, axis)}):"
+    return [head, *_in(_turn(axis) + _block(inside, loop.body) or ["pass"])]
+
+
+def _turn(axis: Axis) -> list[str]:
+    """Where a turn of a loop is whose order memory says."""
+    return [f"{axis.name} = {axis.order}[{axis.loop}]"] if axis.order else []
 
 
 def _in(lines: list[str]) -> list[str]:
@@ -302,26 +308,30 @@ def _in(lines: list[str]) -> list[str]:
 
 
 def _range(scope: Scope, axis: Axis) -> str:
-    begin, end = _bounds(axis)
+    begin, end = _bounds(scope.program, axis)
     given = end if begin == "0" else f"{begin}, {end}"
     ragged = axis.offsets or axis.length
     given += f", max_extent={scope.length(axis)}" if ragged and axis.bounded else ""
     return given + (f", block_size={axis.block}" if axis.block else "")
 
 
-def _bounds(axis: Axis) -> tuple[str, str]:
-    begin, end = "0", str(axis.size)
+def _bounds(program: Program, axis: Axis) -> tuple[str, str]:
+    if axis.inside:
+        return f"{axis.inside}.begin", f"{axis.inside}.end"
+    begin, end = "0", str(program.turns(axis))
     if axis.length:
         end = _term(Term(axis.of, axis.length))
     if axis.offsets:
         begin, end = _first(axis), _first(axis, " + 1")
+    if axis.counts:
+        end = f"{begin} + {axis.counts}[{axis.of}]"
     if axis.until:
         known = axis.offsets or axis.length
         end = f"hl.minimum({end}, {axis.until}.end)" if known else f"{axis.until}.end"
     if axis.window:
         begin = f"hl.maximum({begin}, {axis.until}.begin - {axis.window})"
     if axis.local:
-        begin, end = "0", f"{end} - {begin}"
+        begin, end = "0", end.removeprefix(f"{begin} + ") if axis.counts else f"{end} - {begin}"
     if axis.most:
         longest = str(axis.most) if axis.local else f"{begin} + {axis.most}"
         end = f"hl.minimum({end}, {longest})"
@@ -334,7 +344,7 @@ def _first(axis: Axis, more: str = "") -> str:
 
 
 def _joint(scope: Scope, first: Axis, second: Axis) -> str:
-    begins, ends = zip(_bounds(first), _bounds(second))
+    begins, ends = zip(*(_bounds(scope.program, axis) for axis in (first, second)))
     sizes = f", max_extent=[{scope.length(first)}, {scope.length(second)}]"
     ragged = any(a.offsets or a.length for a in (first, second))
     bounded = sizes if ragged else ""
@@ -390,6 +400,8 @@ def _value(scope: Scope, value: Value) -> Text:
             return Text(scope.order({axis}) if scope.vector(axis) else (), f"({name} * 0.0625)")
         case TileNumber(axis):
             return Text((), f"({axis}.id * 0.125)")
+        case Looked():
+            return _looked(scope, value)
         case Unary(op, inner):
             found = _value(scope, inner)
             return Text(found.dims, UNARY[op].format(found.text))
@@ -414,6 +426,27 @@ def _value(scope: Scope, value: Value) -> Text:
             return _seen(scope, value)
         case Dot():
             return _dot(scope, value)
+
+
+def _looked(scope: Scope, value: Looked) -> Text:
+    axes = (value.rows, *((value.columns,) if value.columns else ()))
+    dims, lanes = _beside(scope, tuple(Text((a,), _lanes(scope, a)) for a in axes))
+    match value.how:
+        case "share":
+            place = f"{lanes[0]} // {value.shift}"
+        case "apart":
+            place = f"hl.abs({' - '.join(lanes)})"
+        case "distance":
+            place = " - ".join(lanes) + (f" + {value.shift}" if value.shift else "")
+    found = f"{value.tensor}[{', '.join([*_index(scope, value.index), place])}]"
+    dtype = scope.program.tensor(value.tensor).dtype
+    return Text(dims, found if dtype == "float32" else f"{found}.to(hl.float32)")
+
+
+def _lanes(scope: Scope, axis: str) -> str:
+    """The positions of a tile, or of a whole dimension."""
+    found = scope.program.axis(axis)
+    return f"hl.arange({scope.length(found)})" if found.kind == "full" else f"{axis}.index"
 
 
 def _cut(joined: str, cut: str, place: int, length: str) -> str:

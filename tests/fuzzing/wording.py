@@ -16,6 +16,6 @@ NUMBERED = re.compile(r"_\d+$")
 
 def foreign(said: str, program: Program) -> frozenset[str]:
     """Names that look like those of the compiler, and that are not in the kernel's text."""
-    loops, text = {a.name for a in program.axes}, source(program)
+    loops, text = {a.loop for a in program.axes}, source(program)
     own = (name for name in MADE.findall(said) if not re.search(rf"\b{re.escape(name)}\b", text))
     return frozenset(name for name in own if NUMBERED.sub("", name) not in loops)

@@ -85,7 +85,7 @@ def runs(program: Program, blocks: dict[str, int]) -> int:
 
     def trips(axis: Axis) -> int:
         if axis.kind == "grid":
-            return axis.size
+            return program.turns(axis)
         groups = program.axis(axis.of).size if axis.offsets and axis.of else 0
         own = [block for name, block in blocks.items() if _axis(program, name) == axis]
         return math.ceil(axis.size / min(own, default=axis.size)) + groups

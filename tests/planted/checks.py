@@ -63,6 +63,10 @@ BROKEN = (
         "test_an_index_in_a_loop_that_ends_where_a_tile_does",
     ),
     Broken(
+        "tiles of a tile are rows of no range", rules, "whole", lambda name, ir: name,
+        "test_tiles_of_a_tile_are_rows_of_its_range",
+    ),
+    Broken(
         "conditions keep every place", points, "_kept",
         lambda holds, wanted: lambda arrays, given, size: (given, size),
         "test_a_condition_on_where_a_tile_is",

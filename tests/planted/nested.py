@@ -8,6 +8,7 @@ from typing import Any
 from tilelang.analysis import axes
 from tilelang.codegen.pallas.plan.steps import worklist
 from tilelang.codegen.pallas.plan.steps.moves import Order
+from tilelang.codegen.pallas.plan.windows import outputs
 from tilelang.schedule.problem import Problem
 
 
@@ -60,6 +61,12 @@ BROKEN = (
     Broken(
         "index ranges of a loop that cuts no array forgotten", axes, "depends",
         lambda name, known: (), "tile_in_tile", {"loop_type": "outer_pipeline"},
+    ),
+    Broken(
+        "a step for an empty range asked of the loop inside of it alone", outputs,
+        "_needs_stand_in",
+        lambda order, axis, effects: effects.get(axis, False) and not order.axes[axis].nonempty,
+        "tile_in_tile_of_groups", {},
     ),
     Broken(
         "tiles that count from their range said to rise over all ranges", Problem, "rises",

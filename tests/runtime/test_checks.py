@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from dataclasses import replace
 
 import numpy as np
@@ -654,3 +655,25 @@ def test_what_reads_no_tensor_is_checked(run):
     for _ in range(2):  # the second call asks again
         with pytest.raises(tile.RaggedValueError, match="is past the 7 elements of y"):
             run(7)
+
+
+@tile.kernel
+def tiles_of_tiles(x, offsets):
+    """The greatest of each group, of which every tile is gone through in tiles of its own."""
+    y = hl.zeros([2], dtype=hl.float32)
+    for s in hl.grid(2):
+        most = -9.0
+        for t in hl.tile(offsets[s], offsets[s + 1], max_extent=40):
+            for part in hl.tile(t.begin, t.end):
+                most = hl.maximum(most, x[part].amax(0))
+        y[s] = most
+    return y
+
+
+def test_tiles_of_a_tile_are_rows_of_its_range():
+    x = np.arange(40, dtype=np.float32)
+    for run in (tile.kernel(inspect.unwrap(tiles_of_tiles)), tiles_of_tiles.reference):
+        np.testing.assert_array_equal(run(x, ints(0, 0, 40)), [-9, 39])
+        for wrong in ((0, 20, 41), (41, 50, 50)):
+            with pytest.raises(tile.RaggedValueError, match="is past the 40 elements of x"):
+                run(x, ints(*wrong))

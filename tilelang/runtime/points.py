@@ -186,6 +186,15 @@ def slides(name: str, loops: Iterable[Axis]) -> bool:
     return sum(name in edges((e,)) for a in loops for e in (a.begin, a.end)) > 1
 
 
+def whole(name: str, ir: KernelIR) -> str:
+    """The axis that has the same positions: that of whose tiles a range is all, or the axis."""
+    match ir.axis(name):
+        case Axis(begin=TileScalar(of, "begin"), end=TileScalar(other, "end")) if of == other:
+            return whole(of, ir)
+        case _:
+            return name
+
+
 def _any_block(axis: Axis, ir: KernelIR) -> bool:
     bounds = ir.block_size(axis)
     return axis.fixed is None and (bounds is None or bounds.least <= 1)

@@ -51,6 +51,7 @@ from .points import (
     reads_data,
     slides,
     tested,
+    whole,
 )
 
 MASKS = "hl.load(..., mask=..., other=0), hl.store(..., mask=...)"
@@ -347,7 +348,7 @@ def _limits(
         place = found.around if found.where else around
         for dim, entry in enumerate(found.index):
             match entry:
-                case Along(name) if name != axis.name or name in found.asked:
+                case Along(name) if whole(name, ir) != axis.name or name in found.asked:
                     pass
                 case Along(_, None):
                     yield None, place, found.where, found.limit(dim, ir)

@@ -137,12 +137,19 @@ def _filled(
     if not found:
         return found
     skips = any(
-        effects.get(a, False) and not axes[a].nonempty
-        if how == "cover"
-        else _needs_rising(arrays, order, a)
+        _needs_stand_in(order, a, effects) if how == "cover" else _needs_rising(arrays, order, a)
         for a, how in found.items()
     )
     return None if skips or steps == "rectangle" else found
+
+
+def _needs_stand_in(order: Order, axis: str, effects: Mapping[str, bool]) -> bool:
+    """Whether a step is needed where a column, or one around it, has an empty range.
+
+    A column that covers has none there: it goes on behind the last tile that it was at.
+    """
+    around = (*(a for a in order.around(axis) if a in order.columns), axis)
+    return any(effects.get(a, False) and not order.axes[a].nonempty for a in around)
 
 
 def _owns_blocks(window: Window, axes: Mapping[str, AxisPlan]) -> bool:
