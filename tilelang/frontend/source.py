@@ -93,6 +93,16 @@ def read(fn: FunctionType, texts: Texts) -> tuple[SourceLines, Function]:
     return source, node
 
 
+def undecorated(node: Function) -> str:
+    """The text of a function, formatted anew, without decorators, comments and docstring."""
+    if isinstance(node, ast.Lambda):
+        return ast.unparse(node)
+    body = node.body[ast.get_docstring(node, clean=False) is not None :]
+    fields = {name: getattr(node, name) for name in node._fields}
+    own = {**fields, "decorator_list": [], "body": body or [ast.Pass()]}
+    return ast.unparse(ast.copy_location(ast.FunctionDef(**own), node))
+
+
 def _read(fn: FunctionType, text: Sequence[str]) -> tuple[SourceLines, Function | Async] | None:
     """The function in the lines of a file; None if it is not what they say there."""
     found = (_lambda if fn.__code__.co_name == "<lambda>" else _def)(fn, text)
