@@ -133,9 +133,8 @@ def call(callee: Callee, tensors: Sequence[Any], sizes: Sequence[Any] = ()) -> l
     form = form_of(parsed.ir)
     operation = _operation(callee, form, parsed)
     if wants_gradient(tensors) and not _as_one_node():
-        new = differentiated(_recorded(callee, operation, tensors, sizes, parsed), tensors)
-    else:
-        new = listed(operation.overload(*tensors, *_sizes(callee, sizes)))
+        return differentiated(_recorded(callee, operation, tensors, sizes, parsed), tensors)
+    new = listed(operation.overload(*tensors, *_sizes(callee, sizes)))
     return _with_arguments(parsed.ir, form, callee, tensors, new)
 
 
@@ -203,6 +202,7 @@ def _recorded(
 ) -> Differentiated:
     """What autograd is to remember of a call."""
     ir, nested = parsed.ir, torch._C._are_functorch_transforms_active()
+    form = form_of(ir)
     wanted = frozenset(
         name
         for name, t in zip(callee.tensors, tensors, strict=True)
@@ -210,7 +210,8 @@ def _recorded(
     )
 
     def run(arrays: Sequence[Any]) -> Sequence[Any]:
-        return listed(operation.overload(*arrays, *_sizes(callee, sizes)))
+        new = listed(operation.overload(*arrays, *_sizes(callee, sizes)))
+        return _with_arguments(ir, form, callee, arrays, new)
 
     gradient = when_needed(run, lambda: callee.gradient(tensors, sizes, parsed, wanted))
     return Differentiated(parsed.author or ir.name, ir.loc, callee.tensors, wanted, gradient)
@@ -310,9 +311,8 @@ def _registered(callee: Callee, form: Schema, name: str) -> Operation:
                 return operation.overload(*given)
         _refuse_transform(callee)
         parsed = callee.parse(specs(callee, tensors), tuple(map(hint, sizes)))
-        return _shaped(
-            differentiated(_recorded(callee, operation, tensors, sizes, parsed), tensors)
-        )
+        every = differentiated(_recorded(callee, operation, tensors, sizes, parsed), tensors)
+        return _shaped([every[n] for n in form.results])
 
     def batch(info: Any, dims: Sequence[int | None], *given: Any) -> Any:
         tensors, sizes = _split(callee, given)
