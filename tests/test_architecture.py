@@ -150,7 +150,7 @@ BUDGET = {
     "language": 4560,  # parts, split, chunk; facts of operations; a derivative for each
     # a constant that jit traces
     # parts, also several; matches; authors' names; through.py; advice as data
-    "frontend": 4727,  # views that repeat elements; what loops carry; texts that are found once
+    "frontend": 4740,  # views that repeat elements; what loops carry; texts, found once, of operations
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
     "analysis": 3795,  # stored once; numbers of tiles; once for every tile; what the last one made
@@ -194,7 +194,7 @@ BUDGET = {
     # objects and functions that nodes of Dynamo's graphs hold, guarded by identity
     # what devices exchange between stages, and where they agree; several cotangents in a batch
     # forked.py; offsets past a bucket; rules.py; FSDP; shared heads
-    "runtime": 7_800,  # rows of views in buckets; sizes that are equal; operations of first calls
+    "runtime": 7_985,  # views, moved rows in buckets; what an operation of torch is, by its name
     "aot": 1570,  # a worker that stays for JAX; tensor memory of sm_100; transfers beside kernels
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
     "autotune": 2725,  # waits for transfers of XLA; what cannot be tuned; digests of questions
@@ -202,7 +202,7 @@ BUDGET = {
     # of no package: api (configs, gradients, batches, torch), tuning, reference ...; the writer
     # what has no gradient; batches of parts
     # a first call defines the operation of torch
-    PACKAGE: 2759,  # subscripts; reads: what is a kernel; api: refusals are values; operators
+    PACKAGE: 2775,  # subscripts; reads; api: refusals are values; what tells kernels apart
 }
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 60

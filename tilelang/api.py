@@ -33,6 +33,7 @@ from .runtime.recompiles import (
 )
 from .runtime.signature import bind, plain_function, signature
 from .runtime.tensors import is_symbolic
+from .runtime.written_down import digest, origin
 from .schedule.refusal import Refusal, allowed
 from .texts import texts
 
@@ -249,6 +250,7 @@ class Kernel:
         with self._lock:
             self._registration = gradients.Registration(forward, backward)
             self._launches, self._jax = Choices(), {}  # some may hold a derived gradient
+            self._torches = {}
             self._entries, self._call = {}, self._by_types
 
     def vjp(self, backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -277,13 +279,20 @@ class Kernel:
             def run(values: Sequence[Any]) -> Any:
                 return torch_kernel.plain(self._launch(tuple(values), config, target))(values)
 
-            identity = (self._fn.__module__, self._fn.__qualname__, *key)
             part = functools.partial(self._run_part, config, target)
             self._torches[key] = torch_kernel.KernelCompiler(
-                self.signature.kernel, identity, self._parsed, run, part, self._batch,
-                self._gradient,
+                self.signature.kernel, digest(*self._identity(), *key), self._parsed, run, part,
+                self._batch, self._gradient,
             )  # fmt: skip
         return self._torches[key]
+
+    def _identity(self) -> tuple[Any, ...]:
+        """What tells it from other kernels, beside its text and what that reads."""
+        options = self._config, self._target, self._interpret, self._checks, self._rows
+        elements = None if self._element is None else self._element[1]
+        own = self._registration
+        written = None if own is None else (origin(own.forward), origin(own.backward))
+        return self._fn.__qualname__, elements, written, *options
 
     def _through_torch(
         self, config: Config | None, target: AnyTarget, values: Sequence[Any]
@@ -546,7 +555,7 @@ class Kernel:
                 start = time.perf_counter()
                 with lowering.our_fault(self.signature.kernel):
                     parsed = frontend.parsed(self._fn, given.specs, self._texts)
-                known = parsing.Remembered(parsed.ir, parsed.reads, specs=given.specs)
+                known = parsing.Remembered(parsed.ir, parsed.reads, parsed.texts, specs=given.specs)
                 self._parses.add(given.key, known.reads, known)
                 self._seconds += time.perf_counter() - start
             return known
@@ -669,7 +678,7 @@ class Kernel:
         places = tuple(o.place for o in operands if o.described.home == "torch")
         if places:
             torch = self._torch(config, target)
-            torch_kernel.register(torch, self.signature.names, values, known.ir)
+            torch_kernel.register(torch, self.signature.names, values, known)
             launch = torch_kernel.Guarded(launch, through, places)
         return self._filed(key, known, launch)
 

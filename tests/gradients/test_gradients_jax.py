@@ -151,6 +151,31 @@ def test_forward_mode_is_refused(made, how):
     )
 
 
+def transposed(f, x):
+    return jax.linear_transpose(f, x)(f(x))
+
+
+def tangents(f, x):
+    """The gradient of a function whose tangents are computed by f."""
+    outer = jax.custom_jvp(lambda x: f(x).sum())
+    outer.defjvp(lambda primals, given: (outer(*primals), f(*given).sum()))
+    return jax.grad(outer)(x)
+
+
+@pytest.mark.parametrize("how", [transposed, tangents])
+def test_a_transposition_is_refused(made, how):
+    """JAX's own words name a primitive of JAX, and neither the kernel nor what helps."""
+    for run in (made.kernel, jax.jit(made.kernel)):
+        with pytest.raises(tile.CallError) as caught:
+            how(lambda x, run=run: run(x, CASE.w, OFFSETS)[0], jnp.asarray(CASE.x))
+        assert str(caught.value) == (
+            "kernel product is transposed as a linear function, by jax.linear_transpose or in the "
+            "tangents of a custom_jvp\n"
+            "  hint: jax.vjp(f, x)[1] is the transpose of a linear f; instead of jax.custom_jvp "
+            "use jax.custom_vjp, or neither: the kernel has a gradient"
+        )
+
+
 def with_backward(backward, forward=None):
     kernel = tile.kernel(product)
     kernel.def_vjp(backward=backward, forward=forward)

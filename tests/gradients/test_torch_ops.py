@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -152,6 +153,13 @@ def halves(x, n: hl.constexpr = 4):
     return y
 
 
+def wrapped_halves(x):
+    return halves(x)
+
+
+torch.fx.wrap("wrapped_halves")
+
+
 @tile.kernel
 def rounded(x):
     """x, and rows of zeros up to a multiple of 64."""
@@ -194,6 +202,76 @@ def test_static_arguments_that_are_symbols():
     )
     for n in (4, 6, 9):
         assert run(X, n).shape == (2 * len(X) + n, COLUMNS)
+
+
+def test_proxies_of_fx_are_refused_and_a_wrapped_function_is_one_node():
+    with pytest.raises(tile.CallError) as caught:
+        torch.fx.symbolic_trace(lambda x: halves(x))
+    assert str(caught.value) == (
+        "x is a Proxy of torch.fx, which stands for a tensor\n"
+        "  hint: use torch.export or make_fx, which see the kernel as one operation; or call it in "
+        "a function of a module, which torch.fx.wrap names"
+    )
+    traced = torch.fx.symbolic_trace(lambda x: wrapped_halves(x) + 1)
+    assert torch.equal(traced(X), halves(X) + 1)
+
+
+# ---------------------------------------------------------------- rows that are counted by programs
+
+
+def picked(run, x, w):
+    """The kernel for rows that are picked by what they hold."""
+    rows = torch.nonzero(x[:, 0] > 0)[:, 0]
+    own = x[rows]
+    offsets = torch.stack([rows.new_zeros(()), rows.new_full((), rows.shape[0])])
+    return run(own, w, offsets)
+
+
+@tile.kernel
+def of_table(x, w, offsets):
+    y = hl.zeros([x.shape[0], w.shape[2]], dtype=x.dtype)
+    for t in hl.tile(offsets[0], offsets[1]):
+        y[t, :] = hl.dot(x[t, :], w[0, :, :])
+    return y
+
+
+@tile.kernel
+def of_powers(x, w, offsets):
+    """Its rows are counted up to a power of two, which no rule says."""
+    y = hl.zeros([1 << x.shape[0].bit_length(), w.shape[2]], dtype=x.dtype)
+    for t in hl.tile(offsets[0], offsets[1], max_extent=x.shape[0]):
+        y[t, :] = hl.dot(x[t, :], w[0, :, :])
+    return y
+
+
+COUNTED = {"capture_dynamic_output_shape_ops": True, "capture_scalar_outputs": True}
+
+
+def test_rows_that_only_the_program_counts():
+    """Of a router, as of nonzero: one graph for all of them, with its gradient."""
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(COUNTED):
+        counter = CompileCounterWithBackend("aot_eager")
+        run = torch.compile(partial(picked, of_table), backend=counter, fullgraph=True)
+        for several in (9, 0, 12):
+            x, w = torch.randn(12, 8), torch.randn(1, 8, 4, requires_grad=True)
+            x[:, 0] = several - 0.5 - torch.arange(12)
+            y, wanted = run(x, w), x[:several] @ w[0]
+            torch.testing.assert_close(y, wanted)
+            (found,) = torch.autograd.grad(y.sum(), w)
+            torch.testing.assert_close(found, torch.autograd.grad(wanted.sum(), w)[0])
+    assert counter.frame_count == 1
+
+
+def test_results_that_no_rule_says_of_rows_that_the_program_counts():
+    torch._dynamo.reset()
+    x, w = torch.randn(12, 8), torch.randn(1, 8, 4)
+    with torch._dynamo.config.patch(COUNTED), pytest.raises(Exception) as caught:
+        torch.compile(partial(picked, of_powers), backend="aot_eager", fullgraph=True)(x, w)
+    assert (
+        "the size u0 is known only when the program runs, and the kernel is another one, or its "
+        "results are of other shapes, for other numbers"
+    ) in str(caught.value)
 
 
 # ---------------------------------------------------------------- saved, and loaded elsewhere

@@ -104,7 +104,7 @@ REFUSED = {
     "no rows": (
         lambda n: (gemm, spec(60, n), spec(3, n, 4), OFFSETS),
         "dimension 1 of x is the symbol rows, and kernel grouped_gemm reads it by other means than "
-        "tiles over ranges that are read from tensors\n  hint: give it a number",
+        "moved tiles, or tiles over ranges read from tensors\n  hint: give it a number",
     ),
     "computed with": (
         lambda n: (counted, spec(n, 8), OFFSETS),

@@ -37,7 +37,7 @@ from .inlining import frame
 from .observed import attribute, recording
 from .positions import check_unshifted
 from .scope import Bound, Draft, Here, Rules, around, execute
-from .source import parameters, read
+from .source import parameters, read, undecorated
 from .through import through_views
 
 __all__ = ["Parsed", "parse", "parsed"]
@@ -58,10 +58,11 @@ RULES: Rules = {
 
 @dataclass(frozen=True)
 class Parsed:
-    """A kernel, and what was read outside of its text to make it."""
+    """A kernel, what was read outside of its text to make it, and the texts of its functions."""
 
     ir: KernelIR
     reads: tuple[Stamped, ...]
+    texts: tuple[str, ...]
 
 
 def parse(
@@ -79,17 +80,18 @@ def parse(
 def parsed(fn: FunctionType, arguments: Mapping[str, object], texts: Texts | None = None) -> Parsed:
     """The same with the reads that a later call has to make again."""
     known = [None if isinstance(a, TensorSpec) else a for a in arguments.values()]
+    draft = Draft({} if texts is None else texts)
     with recording(fn, known) as reads:
         attribute(fn, "__code__")
-        ir = _parse(fn, arguments, {} if texts is None else texts)
-    return Parsed(ir, tuple(reads))
+        ir = _parse(fn, arguments, draft)
+    return Parsed(ir, tuple(reads), tuple(map(undecorated, draft.functions.values())))
 
 
-def _parse(fn: FunctionType, arguments: Mapping[str, object], texts: Texts) -> KernelIR:
-    source, node = read(fn, texts)
+def _parse(fn: FunctionType, arguments: Mapping[str, object], draft: Draft) -> KernelIR:
+    source, node = read(fn, draft.texts)
     if isinstance(node, ast.Lambda):
         raise ParseError("a lambda is no kernel", source.loc(node), "write a def")
-    draft = Draft(texts)
+    draft.functions[fn.__code__] = node
     body: list = []
     here = Here(draft, frame(source, node, around(fn)), RULES, body)
     params = _parameters(here, fn, node, arguments)

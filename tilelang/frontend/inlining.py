@@ -177,6 +177,7 @@ def _entered(here: Here, fn: FunctionType | Nested, given: Arguments) -> tuple[H
         observed.attribute(fn, "__code__")
         try:
             source, node = read(fn, here.draft.texts)
+            here.draft.functions.setdefault(fn.__code__, node)
         except ParseError as error:
             raise ParseError(error.what, error.loc or loc, error.hint) from None
         defaults, outer = _defaults(fn, node), around(fn)

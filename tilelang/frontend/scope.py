@@ -14,7 +14,7 @@ import builtins
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
 from .. import ir
@@ -25,7 +25,7 @@ from ..texts import Texts
 from .instead import alike
 from .liveness import Live
 from .observed import name_in_module, variable_around
-from .source import SourceLines
+from .source import Function, SourceLines
 
 DEEPEST = 40  # calls within calls that are inlined
 LEAVES = (ir.Var, ir.Const, ir.GridIndex, ir.TileIndex, ir.TileScalar)  # need no name of their own
@@ -84,6 +84,7 @@ class Draft:
     stores       the arrays that were stored to so far
     loads        id of a load -> the load and where it was written, or the name that it got there
     made         id of a list or dict that the kernel made -> (it, the loops around its making)
+    functions    the functions that were read, by their code
     """
 
     texts: Texts
@@ -104,6 +105,7 @@ class Draft:
     stores: list[str] = field(default_factory=list)
     loads: dict[int, Written | ir.Var] = field(default_factory=dict)
     made: dict[int, tuple[object, object]] = field(default_factory=dict)
+    functions: dict[CodeType, Function] = field(default_factory=dict)
 
     def unique(self, name: str) -> str:
         """The name if it is free, else with the first free number; it is taken from now on."""

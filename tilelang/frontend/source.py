@@ -94,6 +94,16 @@ def read(fn: FunctionType, texts: Texts) -> tuple[SourceLines, Function]:
     return source, node
 
 
+def undecorated(node: Function) -> str:
+    """The text of a function, formatted anew, without decorators, comments and docstring."""
+    if isinstance(node, ast.Lambda):
+        return ast.unparse(node)
+    body = node.body[ast.get_docstring(node, clean=False) is not None :]
+    fields = {name: getattr(node, name) for name in node._fields}
+    own = {**fields, "decorator_list": [], "body": body or [ast.Pass()]}
+    return ast.unparse(ast.copy_location(ast.FunctionDef(**own), node))
+
+
 # Code -> the text that it was found in, and where: kernels are parsed anew for other shapes.
 _FOUND: WeakKeyDictionary[CodeType, tuple[Sequence[str], Any]] = WeakKeyDictionary()
 

@@ -10,14 +10,25 @@ many rows there are has another program for more of them, and is refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
 
 from ..errors import CallError
-from ..ir import Along, Apply, Expr, KernelIR, Load, Tensor, every_access, every_expr
+from ..ir import (
+    Along,
+    Apply,
+    Expr,
+    Index,
+    KernelIR,
+    Load,
+    Store,
+    Tensor,
+    every_access,
+    every_expr,
+)
 from .given import Given
 from .parsed import Remembered
 
@@ -37,44 +48,48 @@ def bucket(rows: int) -> int:
 
 def wider(parsed: Remembered, given: Given, parse: Callable[[Given], Remembered]) -> Remembered:
     """The kernel for the bucket; CallError where more rows make another kernel."""
-    ir, rows = parsed.ir, ragged_rows(parsed.ir)
-    if not any(rows.get(p.tensor) for p in ir.params):
+    ir = parsed.ir
+    either = [ragged_rows(ir, moved) for moved in (True, False)]
+    every = [rows for rows in either if any(rows.get(p.tensor) for p in ir.params)]
+    if not every:
         raise CallError(
             f"kernel {ir.name} has no rows to pad: no dimension of an argument is indexed only by "
             "tiles over ranges that are read from tensors",
             hint='leave rows="bucket" out',
         )
-    tensors = dict(given.tensors)
-    for param in ir.params:
-        if param.tensor is not None:
-            own, spec = tensors[param.name], tensors[param.name].spec
-            shape = _bucketed(spec.shape, rows[param.tensor])
-            tensors[param.name] = replace(own, spec=replace(spec, shape=shape))
-    wide = parse(Given(given.values, tensors))
-    if not same_but_for_rows(ir, wide.ir):
-        raise CallError(
-            f"kernel {ir.name} computes with how many rows there are, and padding changes that",
-            hint='leave rows="bucket" out, or pass the number as a tensor',
-        )
-    return wide
+    for rows in every:
+        tensors = dict(given.tensors)
+        for param in ir.params:
+            if param.tensor is not None:
+                own, spec = tensors[param.name], tensors[param.name].spec
+                shape = _bucketed(spec.shape, rows[param.tensor])
+                tensors[param.name] = replace(own, spec=replace(spec, shape=shape))
+        wide = parse(Given(given.values, tensors))
+        if same_but_for_rows(ir, wide.ir):
+            return wide
+    raise CallError(
+        f"kernel {ir.name} computes with how many rows there are, and padding changes that",
+        hint='leave rows="bucket" out, or pass the number as a tensor',
+    )
 
 
 def _bucketed(shape: Shape, dims: frozenset[int]) -> Shape:
     return tuple(bucket(size) if dim in dims else size for dim, size in enumerate(shape))
 
 
-def ragged_rows(ir: KernelIR) -> dict[str | None, frozenset[int]]:
-    """Of every tensor the dimensions that only tiles over ragged ranges index, unmoved.
+def ragged_rows(ir: KernelIR, moved: bool = True) -> dict[str | None, frozenset[int]]:
+    """Of every tensor the dimensions that only tiles over ragged ranges index, or moved tiles.
 
+    Of `place < L` and `table[place]` a kernel computes with L: without `moved` it stays.
     So do they in every form of the array, such as x.reshape(rows, heads, width).
     """
     ragged = {axis.name for axis in ir.axes if axis.static is None and axis.kind == "tile"}
     seen = {t.name: set(range(len(t.shape))) for t in ir.tensors}
-    for name, index in _references(ir):
-        for dim, entry in enumerate(index):
-            if not (isinstance(entry, Along) and entry.axis in ragged and entry.offset is None):
-                seen[name].discard(dim)
-    used = {name for name, _ in _references(ir)}
+    for site in every_access(ir.body, ir.axes):
+        for dim, entry in enumerate(site.index):
+            if not _ends_nowhere(site, entry, ragged, moved):
+                seen[site.tensor].discard(dim)
+    used = {site.tensor for site in every_access(ir.body, ir.axes)}
     rows: dict[str | None, set[int]] = {t.name: set() for t in ir.tensors}
     for root in (t for t in ir.tensors if t.view is None):
         forms = [t for t in ir.tensors if ir.root(t.name) == root.name]
@@ -86,6 +101,18 @@ def ragged_rows(ir: KernelIR) -> dict[str | None, frozenset[int]]:
                 for name, dims in found.items():
                     rows[name] |= {min(dims)} if dims else set()
     return {name: frozenset(dims) for name, dims in rows.items()}
+
+
+def _ends_nowhere(site: Load | Store, entry: Index, ragged: Collection[str], moved: bool) -> bool:
+    """Whether dead rows behind an array change nothing that an access has to do with.
+
+    What lies outside of the array is 0 to a moved tile, as dead rows are, and is not stored to.
+    """
+    if not isinstance(entry, Along):
+        return False
+    if entry.offset is None:
+        return entry.axis in ragged
+    return moved and (isinstance(site, Store) or site.other == 0)
 
 
 def _same_rows(ir: KernelIR, tensor: Tensor, dim: int) -> set[int]:
@@ -117,9 +144,10 @@ def ends(ir: KernelIR) -> dict[str, tuple[Place, ...]]:
     """
     rows, found = ragged_rows(ir), dict[Load, set[Place]]()
     held: dict[str, set[Place]] = {}
-    for name, index in _references(ir, ending=True):
-        for dim, entry in enumerate(index):
-            if isinstance(entry, Along) and dim in rows[name]:
+    for site in filter(_ends_ranges, every_access(ir.body, ir.axes)):
+        name = site.tensor
+        for dim, entry in enumerate(site.index):
+            if isinstance(entry, Along) and entry.offset is None and dim in rows[name]:
                 held.setdefault(entry.axis, set()).add((ir.root(name), _of_array(ir, name, dim)))
     for axis in ir.axes:
         for load in (*_bounds(axis.begin), *_bounds(axis.end)):
@@ -132,6 +160,10 @@ def ends(ir: KernelIR) -> dict[str, tuple[Place, ...]]:
         if all(own.values()) and read <= {load.index for load in own}:
             made[name] = tuple(sorted(set[Place]().union(*own.values())))
     return made
+
+
+def _ends_ranges(site: Load | Store) -> bool:
+    return site.mask is None
 
 
 def _of_array(ir: KernelIR, name: str, dim: int) -> int:
@@ -149,13 +181,6 @@ def _bounds(expr: Expr) -> Iterator[Load]:
             yield from (load for arg in args for load in _bounds(arg))
         case _:
             return
-
-
-def _references(ir: KernelIR, ending: bool = False) -> Iterator[tuple[str, Sequence[Any]]]:
-    """What is stored and read, and where; `ending`: of that what ends a range."""
-    for site in every_access(ir.body, ir.axes):
-        if not ending or site.mask is None:
-            yield site.tensor, site.index
 
 
 def same_but_for_rows(one: KernelIR, other: KernelIR) -> bool:

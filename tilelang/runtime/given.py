@@ -83,6 +83,12 @@ def check_value(name: str, value: object) -> None:
             f"{name} is a {type(value).__name__} that holds tensors",
             hint="give each tensor a parameter of its own",
         )
+    if type(value).__module__ == "torch.fx.proxy":
+        raise CallError(
+            f"{name} is a {type(value).__name__} of torch.fx, which stands for a tensor",
+            hint="use torch.export or make_fx, which see the kernel as one operation; or call it "
+            "in a function of a module, which torch.fx.wrap names",
+        )
     try:
         check_static(value)
     except NotStatic as error:

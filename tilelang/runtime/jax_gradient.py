@@ -36,7 +36,8 @@ def differentiable(
 
     def guarded(*arrays: Any) -> Any:
         alike = varying_alike(arrays)  # out here JAX adds up the gradients of what is shared
-        return call(*[_argument.bind(a, kernel=name) if _is_float(a) else a for a in alike])
+        results = call(*[_argument.bind(a, kernel=name) if _is_float(a) else a for a in alike])
+        return jax.tree.map(partial(_result.bind, kernel=name), results)
 
     return guarded
 
@@ -170,6 +171,7 @@ def _checked(name: str, operand: str, made: Any, wanted: Shape | None) -> Any:
 # ---------------------------------------------------------------- forward mode
 
 _argument = core.Primitive("tile_kernel_argument")  # an identity
+_result = core.Primitive("tile_kernel_result")  # another, which is not transposed
 _tangent = core.Primitive("tile_kernel_tangent")  # its tangent: transposed, and never computed
 
 
@@ -187,15 +189,30 @@ def _jvp(primals: Any, tangents: Any, *, kernel: str) -> tuple[Any, Any]:
     return _argument.bind(primal, kernel=kernel), bound
 
 
-def _batched(args: Sequence[Any], dims: Sequence[Any], *, kernel: str) -> tuple[Any, Any]:
-    return _argument.bind(*args, kernel=kernel), dims[0]
+def _batched(identity: Any, args: Any, dims: Any, *, kernel: str) -> tuple[Any, Any]:
+    return identity.bind(*args, kernel=kernel), dims[0]
 
 
-_argument.def_impl(lambda array, kernel: array)
-_argument.def_abstract_eval(lambda array, kernel: array)
-ad.primitive_jvps[_argument] = _jvp
-batching.primitive_batchers[_argument] = _batched
-mlir.register_lowering(_argument, lambda ctx, array, kernel: [array])
+def _jvp_of_result(primals: Any, tangents: Any, *, kernel: str) -> tuple[Any, Any]:
+    return _result.bind(*primals, kernel=kernel), tangents[0]
+
+
+def _not_transposed(*args: Any, kernel: str) -> Any:
+    raise CallError(
+        f"kernel {kernel} is transposed as a linear function, by jax.linear_transpose or in the "
+        "tangents of a custom_jvp",
+        hint="jax.vjp(f, x)[1] is the transpose of a linear f; instead of jax.custom_jvp use "
+        "jax.custom_vjp, or neither: the kernel has a gradient",
+    )
+
+
+for _identity, _rule in ((_argument, _jvp), (_result, _jvp_of_result)):
+    _identity.def_impl(lambda array, kernel: array)
+    _identity.def_abstract_eval(lambda array, kernel: array)
+    ad.primitive_jvps[_identity] = _rule
+    batching.primitive_batchers[_identity] = partial(_batched, _identity)
+    mlir.register_lowering(_identity, lambda ctx, array, kernel: [array])
+ad.primitive_transposes[_result] = _not_transposed
 
 ad.deflinear2(_tangent, lambda cotangent, _, kernel: [cotangent])
 _tangent.def_impl(_no_forward_mode)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..analysis.facts import Facts
@@ -13,6 +13,7 @@ from ..ir import KernelIR
 from ..reads import Stamped
 from ..transforms import Derivative, derive
 from .lowering import our_fault, proved
+from .written_down import digest
 
 FORWARD = -1  # the part of a derivative that is no launch of its backward program
 
@@ -21,6 +22,7 @@ FORWARD = -1  # the part of a derivative that is no launch of its backward progr
 class Remembered:
     """A parsed kernel and the reads that it rests on; a key that stands for itself.
 
+    texts        of the functions that it is made of
     specs        the arguments that it was parsed for, as far as a caller gave them
     derivatives  what was derived of it so far, by the arguments whose gradients are wanted
     parts        the kernels of those, by the same and by which they are
@@ -30,6 +32,7 @@ class Remembered:
 
     ir: KernelIR
     reads: Sequence[Stamped] = ()
+    texts: Sequence[str] = ()
     element: tuple[Remembered, Collection[str]] | None = None  # of a batch; not shared
     specs: Mapping[str, Any] | None = None
     derivatives: dict[frozenset[str], Derivative] = field(default_factory=dict)
@@ -41,6 +44,11 @@ class Remembered:
     def facts(self) -> Facts:
         """What is true of it; ParseError for a mistake that the facts show."""
         return proved(self.ir)
+
+    @functools.cached_property
+    def meaning(self) -> str:
+        """Equal, in any process, where the text and all that was read with it are."""
+        return digest(*self.texts, *self.reads)
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -58,7 +66,7 @@ class Remembered:
         self, ir: KernelIR, element: tuple[Remembered, Collection[str]] | None = None
     ) -> Remembered:
         """A kernel that was made of it: a batch of this element, or what one device runs."""
-        return Remembered(ir, self.reads, element, derived=self.derived, author=self.author)
+        return replace(self, ir=ir, element=element, specs=None, derivatives={}, parts={})
 
     def part(self, wanted: frozenset[str], n: int) -> Remembered:
         """One kernel of the derived gradient: FORWARD, or a launch of the backward program."""
@@ -67,7 +75,7 @@ class Remembered:
             ir = derivative.forward if n == FORWARD else derivative.launches[n].kernel
             derived = "forward" if n == FORWARD else "backward"
             author = self.author or self.ir.name
-            own = Remembered(ir, derived=derived, author=author)
+            own = replace(self.rewritten(ir), derived=derived, author=author)
             self.parts[wanted, n] = self if ir is self.ir else own
         return self.parts[wanted, n]
 

@@ -136,7 +136,8 @@ def _check(one: KernelIR, two: KernelIR, moving: Mapping[str, Sequence[Any]]) ->
             if not _is_number(size) and dim not in rows[tensors[name]]:
                 raise CallError(
                     f"dimension {dim} of {name} is the symbol {size}, and kernel {one.name} "
-                    "reads it by other means than tiles over ranges that are read from tensors",
+                    "reads it by other means than moved tiles, or tiles over ranges read from "
+                    "tensors",
                     hint="give it a number",
                 )
     if not same_but_for_rows(one, two):

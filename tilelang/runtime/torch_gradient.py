@@ -110,6 +110,8 @@ class _Gradient(torch.autograd.Function):
     @staticmethod
     def forward(call: Differentiated, *tensors: Any) -> Any:
         results, saved = call.gradient.forward(tensors)
+        own = {id(t) for t in tensors}  # one that is returned has a gradient by both ways
+        results = [t.view_as(t) if id(t) in own else t for t in results]
         leaves, tree = pytree.tree_flatten(saved)
         places = {id(t): _SavedPlace("argument", n) for n, t in enumerate(tensors)}
         places |= {id(t): _SavedPlace("result", n) for n, t in enumerate(results)}

@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import CallError, GradientError
-from ..ir import KernelIR, TensorSpec
+from ..ir import TensorSpec
 from ..reads import Object, Same, stamp
 from . import torch_ops
 from .bridge import numpy_to_torch
@@ -29,6 +29,7 @@ from .tensors import Described, describe, home_of, spec_of_torch
 from .torch_ops import Callee, unusual
 from .torch_shapes import Sizes, hint, known, sizes_of
 from .written import Flat
+from .written_down import digest
 
 Statics = Mapping[str, Any]
 
@@ -63,7 +64,7 @@ class Guarded:
 class KernelCompiler:
     """What a kernel can do with the arguments of a call.
 
-    name      of the kernel; `digest` tells it from others of that name
+    name      of the kernel; `identity` tells it from others of that name
     parse     arguments -> the kernel for them
     run       values of the arguments, plain tensors -> what the kernel returns
     launch    (a part of the gradient, plain tensors, whether to look at offsets) -> its results;
@@ -73,7 +74,7 @@ class KernelCompiler:
     """
 
     name: str
-    digest: Hashable
+    identity: str
     parse: Callable[[Given], Remembered]
     run: Callable[[Sequence[Any]], Any]
     launch: Callable[[Remembered, Sequence[Any], bool], Any]
@@ -104,10 +105,10 @@ def called(compiler: KernelCompiler, names: Sequence[str], values: Sequence[Any]
 
 
 def register(
-    compiler: KernelCompiler, names: Sequence[str], values: Sequence[Any], ir: KernelIR
+    compiler: KernelCompiler, names: Sequence[str], values: Sequence[Any], parsed: Remembered
 ) -> None:
     """Defines the operation of a call: programs that were saved elsewhere hold it by name."""
-    torch_ops.register(_bound(compiler, names, values)[0], ir)
+    torch_ops.register(_bound(compiler, names, values)[0], parsed)
 
 
 def _bound(
@@ -183,13 +184,14 @@ def _kernel(
     def gradient(parsed: Remembered, wanted: frozenset[str], run_part: Run) -> Gradient:
         return compiler.gradient(parsed, statics, wanted, run_part)
 
-    name = torch_ops.name_of(compiler.name, compiler.digest, key)
-    return _callee(compiler, name, tensors, parse, run, gradient)
+    identity = digest(compiler.identity, key)
+    return _callee(compiler, compiler.name, identity, tensors, parse, run, gradient)
 
 
 def _callee(
     compiler: KernelCompiler,
     name: str,
+    identity: str,
     tensors: tuple[str, ...],
     parse: Callable[[Sequence[TensorSpec], Sizes], Remembered],
     run: Callable[[Sequence[Any], Sizes], Sequence[Any]],
@@ -222,7 +224,7 @@ def _callee(
     def batched(names: frozenset[str]) -> Callee:
         return _batch(compiler, whole, names)
 
-    whole = Callee(compiler.name, name, tensors, parse, run, found, batched, sized)
+    whole = Callee(compiler.name, name, identity, tensors, parse, run, found, batched, sized)
     return whole
 
 
@@ -239,8 +241,8 @@ def _batch(compiler: KernelCompiler, one: Callee, names: frozenset[str]) -> Call
         parsed = parse([spec_of_torch(n, a, int) for n, a in zip(one.tensors, arrays)], sizes)
         return torch_ops.listed(compiler.launch(parsed, arrays, not parsed.derived))
 
-    name = torch_ops.name_of(f"{compiler.name}_batch", one.name, sorted(names))
-    return _callee(compiler, name, one.tensors, parse, run, derived, one.sized)
+    name, identity = f"{compiler.name}_batch", digest(one.name, one.identity, names)
+    return _callee(compiler, name, identity, one.tensors, parse, run, derived, one.sized)
 
 
 def _part(
@@ -257,8 +259,8 @@ def _part(
     def run(arrays: Sequence[Any], sizes: Sizes) -> Sequence[Any]:
         return torch_ops.listed(compiler.launch(parse((), sizes), arrays, n == FORWARD))
 
-    kind = "forward" if n == FORWARD else f"backward{n}"
+    name = f"{compiler.name}_{'forward' if n == FORWARD else f'backward{n}'}"
     dtypes = tuple((len(t.shape), t.dtype) for t in tensors)
-    name = torch_ops.name_of(f"{compiler.name}_{kind}", whole.name, sorted(wanted), dtypes)
+    identity = digest(whole.name, whole.identity, wanted, dtypes)
     names = parsed.part(wanted, n).arguments
-    return _callee(compiler, name, names, parse, run, derived, sized=True)
+    return _callee(compiler, name, identity, names, parse, run, derived, sized=True)

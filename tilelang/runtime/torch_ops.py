@@ -7,7 +7,7 @@ what is inside, and computes shapes without running it.
 
 from __future__ import annotations
 
-import hashlib
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch._C import _AutoDispatchBelowAutograd
+from torch._ops import _OpNamespace
 from torch.autograd import forward_ad
 
 from ..errors import CallError
@@ -26,10 +27,12 @@ from .tensors import spec_of_torch
 from .torch_gradient import Differentiated, differentiated, no_forward_mode, when_needed
 from .torch_shapes import Shapes, SizeRule, Sizes, hint, rule_for, sizes_of
 from .written import Flat, function
+from .written_down import digest
 
 NAMESPACE = "raggedtile"
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
-_names = dict[str, int]()
+_names = dict[str, int]()  # how many operations there are of a name
+_NAME = re.compile(r"(?P<name>(?P<kernel>.+)_[0-9a-f]{12})(?P<number>_\d+)?")
 _lock = threading.RLock()
 
 
@@ -37,7 +40,8 @@ _lock = threading.RLock()
 class Callee:
     """A kernel, or a part of a derived gradient, with all of a call but its tensors.
 
-    kernel    the name of what its author wrote; `name` tells it from others of that
+    kernel    the name of what its author wrote; `name`, of the operation, begins with that
+    identity  what tells it from others of that name, with what each parse rests on
     parse     (shapes and dtypes of the tensors, sizes) -> the kernel for those
     run       (plain tensors, sizes) -> its results, in the order of the IR's `returns`
     gradient  (tensors, sizes, parsed, wanted) -> its gradient
@@ -47,13 +51,14 @@ class Callee:
 
     kernel: str
     name: str
+    identity: str
     tensors: tuple[str, ...]
     parse: Callable[[Sequence[TensorSpec], Sizes], Remembered]
     run: Callable[[Sequence[Any], Sizes], Sequence[Any]]
     gradient: Callable[[Sequence[Any], Sequence[Any], Remembered, frozenset[str]], Gradient]
     batched: Callable[[frozenset[str]], Callee]
     sized: bool = False
-    operations: dict[Schema, Operation] = field(default_factory=dict)
+    operations: dict[tuple[Schema, str], Operation] = field(default_factory=dict)
     batches: dict[frozenset[str], Callee] = field(default_factory=dict)
 
 
@@ -126,11 +131,10 @@ def call(callee: Callee, tensors: Sequence[Any], sizes: Sequence[Any] = ()) -> l
         parsed = callee.parse(specs(callee, tensors), tuple(map(hint, sizes)))
     _refuse_tangents(parsed.ir.name, callee.tensors, tensors)
     form = form_of(parsed.ir)
-    operation = _operation(callee, form)
+    operation = _operation(callee, form, parsed)
     if wants_gradient(tensors) and not _as_one_node():
-        new = differentiated(_recorded(callee, operation, tensors, sizes, parsed), tensors)
-    else:
-        new = listed(operation.overload(*tensors, *_sizes(callee, sizes)))
+        return differentiated(_recorded(callee, operation, tensors, sizes, parsed), tensors)
+    new = listed(operation.overload(*tensors, *_sizes(callee, sizes)))
     return _with_arguments(parsed.ir, form, callee, tensors, new)
 
 
@@ -198,6 +202,7 @@ def _recorded(
 ) -> Differentiated:
     """What autograd is to remember of a call."""
     ir, nested = parsed.ir, torch._C._are_functorch_transforms_active()
+    form = form_of(ir)
     wanted = frozenset(
         name
         for name, t in zip(callee.tensors, tensors, strict=True)
@@ -205,7 +210,8 @@ def _recorded(
     )
 
     def run(arrays: Sequence[Any]) -> Sequence[Any]:
-        return listed(operation.overload(*arrays, *_sizes(callee, sizes)))
+        new = listed(operation.overload(*arrays, *_sizes(callee, sizes)))
+        return _with_arguments(ir, form, callee, arrays, new)
 
     gradient = when_needed(run, lambda: callee.gradient(tensors, sizes, parsed, wanted))
     return Differentiated(parsed.author or ir.name, ir.loc, callee.tensors, wanted, gradient)
@@ -222,6 +228,38 @@ def _refuse_tangents(kernel: str, names: Sequence[str], tensors: Sequence[Any]) 
 # ---------------------------------------------------------------- operations
 
 
+class _Operations(_OpNamespace):
+    """Our operations, by the names that programs have for them which were saved elsewhere."""
+
+    __module__ = _OpNamespace.__module__  # torch writes it into programs
+
+    def __getattr__(self, op_name: str) -> Any:
+        """One that is defined here; all numbers of a name are one kernel, defined again."""
+        try:
+            return super().__getattr__(op_name)
+        except AttributeError:
+            found = _NAME.fullmatch(op_name)
+            if found is None or op_name in _names:  # torch asks while one is defined
+                raise
+        if found["number"] is not None:
+            return getattr(self, found["name"])
+        raise _not_defined(op_name, found["kernel"])
+
+
+getattr(torch.ops, NAMESPACE).__class__ = _Operations
+
+
+def _not_defined(name: str, kernel: str) -> CallError:
+    """For a program that calls a kernel which is none of this process."""
+    same = [n for n in _names if (found := _NAME.fullmatch(n)) and found["kernel"] == kernel]
+    return CallError(
+        f"no kernel here is the operation {NAMESPACE}::{name} of a saved program"
+        + (f": {kernel} has another text here, other options, or reads other values" * bool(same)),
+        hint=f"define {kernel} as it was when the program was saved, with what it reads, and call "
+        "it once before the program is loaded",
+    )
+
+
 def form_of(ir: KernelIR) -> Schema:
     """What the schema of a kernel's operation says."""
     inputs = {t.name for t in ir.tensors if t.role == "input"}
@@ -229,28 +267,29 @@ def form_of(ir: KernelIR) -> Schema:
     return Schema(new, frozenset(t.name for t in ir.tensors if t.mutated and t.name in inputs))
 
 
-def name_of(kernel: str, *parts: object) -> str:
-    """A name for an operation: the kernel's, and a digest of what else tells it from others."""
-    digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
-    return f"{kernel}_{digest}"
-
-
-def register(callee: Callee, ir: KernelIR) -> None:
+def register(callee: Callee, parsed: Remembered) -> None:
     """Defines the operation of a kernel, whether torch asks for it or not."""
-    _operation(callee, form_of(ir))
+    _operation(callee, form_of(parsed.ir), parsed)
 
 
-def _operation(callee: Callee, form: Schema) -> Operation:
+def _operation(callee: Callee, form: Schema, parsed: Remembered) -> Operation:
+    key = form, parsed.meaning
     with _lock:
-        if form not in callee.operations:
-            callee.operations[form] = _registered(callee, form)
-        return callee.operations[form]
+        if key not in callee.operations:
+            whole = digest(callee.identity, *key)
+            callee.operations[key] = _registered(callee, form, f"{callee.name}_{whole}")
+        return callee.operations[key]
 
 
-def _registered(callee: Callee, form: Schema) -> Operation:
-    """Defines the operation: its schema, what it computes, its shapes, its gradient."""
-    count = _names[callee.name] = _names.get(callee.name, 0) + 1
-    name = callee.name if count == 1 else f"{callee.name}_{count}"  # defined anew, as in notebooks
+def _registered(callee: Callee, form: Schema, name: str) -> Operation:
+    """Defines the operation: its schema, what it computes, its shapes, its gradient.
+
+    Kernels of one name mean the same, and have a number each: one may change with an object.
+    """
+    count = _names[name] = _names.get(name, 0) + 1
+    if count > 1:
+        name = f"{name}_{count}"
+        _names[name] = 1
     _library.define(f"{name}{_schema(callee, form)}", tags=(torch.Tag.needs_fixed_stride_order,))
     operation = Operation(getattr(getattr(torch.ops, NAMESPACE), name).default)
 
@@ -272,9 +311,8 @@ def _registered(callee: Callee, form: Schema) -> Operation:
                 return operation.overload(*given)
         _refuse_transform(callee)
         parsed = callee.parse(specs(callee, tensors), tuple(map(hint, sizes)))
-        return _shaped(
-            differentiated(_recorded(callee, operation, tensors, sizes, parsed), tensors)
-        )
+        every = differentiated(_recorded(callee, operation, tensors, sizes, parsed), tensors)
+        return _shaped([every[n] for n in form.results])
 
     def batch(info: Any, dims: Sequence[int | None], *given: Any) -> Any:
         tensors, sizes = _split(callee, given)
@@ -308,7 +346,8 @@ def _in_one(
             callee.batches[names] = callee.batched(names)
         larger = callee.batches[names]
     moved = [t if dim is None else t.movedim(dim, 0) for _, t, dim in places]
-    return _operation(larger, form).overload(*moved, *_sizes(larger, sizes))
+    parsed = larger.parse(specs(larger, moved), tuple(map(hint, sizes)))
+    return _operation(larger, form, parsed).overload(*moved, *_sizes(larger, sizes))
 
 
 def _schema(callee: Callee, form: Schema) -> str:

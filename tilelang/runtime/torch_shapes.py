@@ -18,12 +18,14 @@ from itertools import chain
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from ..errors import CallError, TileError
 
 Sizes = tuple[int, ...]  # of all tensors, one after another
 Shapes = tuple[tuple[int, ...], ...]
 ShapesOf = Callable[[Sizes], Shapes]  # sizes of the arguments -> shapes of the results
+ASSUMED = 83  # rows that are known only when a program runs; no size of blocks, or half of one
 LengthOf = Callable[[Sizes], int]  # -> how much there is to the kernel
 
 
@@ -72,16 +74,22 @@ class SizeRule:
 
 
 def hint(size: Any) -> int:
-    """The number that stands for a symbol while torch traces; CallError if there is none."""
+    """The number that stands for a symbol while torch traces.
+
+    For one that is known only when the program runs, as of `nonzero`, any number of its range does.
+    """
     if isinstance(size, int):
         return size
     known = size.node.hint
-    if known is None:
-        raise CallError(
-            f"the size {size} is known only when the program runs",
-            hint="kernels are compiled for shapes: torch._check the size, or pad to one",
-        )
-    return int(known)
+    return _assumed(size.node) if known is None else int(known)
+
+
+def _assumed(node: Any) -> int:
+    env, assumed = node.shape_env, {}
+    for n, symbol in enumerate(sorted(node.expr.free_symbols, key=str)):
+        bounds, own = env.var_to_range[symbol], env.backed_var_to_val.get(symbol)
+        assumed[symbol] = min(max(ASSUMED + n, bounds.lower), bounds.upper) if own is None else own
+    return int(node.expr.xreplace(assumed))
 
 
 def rule_for(
@@ -122,7 +130,14 @@ def rule_for(
 
 def _fix(sizes: Sequence[Any], places: Sequence[int]) -> None:
     for place in places:
-        int(sizes[place])  # torch notes that what it traces holds for this number
+        try:
+            int(sizes[place])  # torch notes that what it traces holds for this number
+        except GuardOnDataDependentSymNode as error:
+            raise CallError(
+                f"the size {sizes[place]} is known only when the program runs, and the kernel is "
+                "another one, or its results are of other shapes, for other numbers",
+                hint="pad to a size that is known, or call the kernel outside of the program",
+            ) from error
 
 
 def _moved(sizes: Sizes, places: Sequence[int], by: int) -> Sizes:

@@ -27,24 +27,20 @@ from .refuse import Underivable
 
 
 def refuse_changed_arguments(kernel: KernelIR) -> None:
-    """GradientError for a kernel that gives back an argument, changed or as it is."""
+    """GradientError for a kernel that changes an argument."""
     for tensor in kernel.tensors:
-        if tensor.role != "input" or not (tensor.mutated or tensor.name in kernel.returns):
+        if tensor.role != "input" or not tensor.mutated:
             continue
-        how = "stores to" if tensor.mutated else "returns"
         stores = (s.loc for s in every_store(kernel.body) if kernel.root(s.tensor) == tensor.name)
         raise GradientError(
-            f"{kernel.name} {how} its argument {tensor.name}, which has no gradient then",
-            next(stores, tensor.loc),
+            f"{kernel.name} stores to its argument {tensor.name}, which has no gradient then",
+            next(stores),
             f"store to a new output, hl.empty_like({tensor.name}), and return it",
         )
 
 
 def check(kernel: KernelIR, launches: Sequence[Launched]) -> None:
     """Raises Underivable for the first thing that stands in the way."""
-    for result in map(kernel.root, kernel.returns):
-        if _is_argument(kernel, result):
-            raise Underivable(f"it returns its argument {result} in another shape", kernel.loc)
     stored: set[str] = set()
     for launched in launches:
         _check_launch(kernel, launched, stored)

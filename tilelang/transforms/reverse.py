@@ -91,7 +91,7 @@ def _derived(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivati
     for launched in reversed(launches):
         _reverse(program, launched, active)
     _views(program)
-    gradients = tuple((n, program.whole(n)) for n in sorted(inputs) if n in program.parts)
+    gradients = tuple((n, program.gradient(n)) for n in sorted(inputs) if n in program.parts)
     saved = program.saved()
     forward = _forward(kernel, launches, program) if saved else kernel
     zeros = tuple(sorted(inputs - {n for n, _ in gradients}))
@@ -162,13 +162,20 @@ class _Program:
         if tensor not in self.wholes:
             parts = self.parts[tensor]
             dtype = self.kernel.tensor(tensor).dtype
-            if len(parts) == 1 and self.arrays[parts[0]].dtype == dtype:
-                self.wholes[tensor] = parts[0]
-            else:
-                name = self.declared(self.name(f"d_{tensor}"), tensor)
-                self.launches.append(_added(self, tensor, parts, name))
-                self.wholes[tensor] = name
+            alone = len(parts) == 1 and self.arrays[parts[0]].dtype == dtype
+            self.wholes[tensor] = parts[0] if alone else self.added(tensor, parts)
         return self.wholes[tensor]
+
+    def gradient(self, tensor: str) -> str:
+        """The same as an array: of an argument that is only returned the whole may be a view."""
+        whole = self.whole(tensor)
+        return whole if self.arrays[whole].view is None else self.added(tensor, [whole])
+
+    def added(self, tensor: str, parts: Sequence[str]) -> str:
+        """The sum of parts; adds its launch."""
+        name = self.declared(self.name(f"d_{tensor}"), tensor)
+        self.launches.append(_added(self, tensor, parts, name))
+        return name
 
     def saved(self) -> tuple[str, ...]:
         """What the forward kernel returns further: saved values, and arrays between launches."""
