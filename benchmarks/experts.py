@@ -78,7 +78,7 @@ def predicted(
 
     def answered() -> dict[str, Any]:
         using = compiler()
-        return using.worker.ask({**asked, "dump": using.dump}, timeout)
+        return using.worker.ask(using.asking(asked), timeout)
 
     try:
         answer = remembered(asked, answered, None, timeout)

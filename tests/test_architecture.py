@@ -150,7 +150,7 @@ BUDGET = {
     "language": 4560,  # parts, split, chunk; facts of operations; a derivative for each
     # a constant that jit traces
     # parts, also several; matches; authors' names; through.py; advice as data
-    "frontend": 4740,  # views that repeat elements; what loops carry; texts, found once, of operations
+    "frontend": 4745,  # views that repeat elements; what loops carry; texts, found once; operations
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
     "analysis": 3795,  # stored once; numbers of tiles; once for every tile; what the last one made
@@ -176,8 +176,8 @@ BUDGET = {
     # groups in a step, without loops where each fits a tile; late_carries.py; stale views; forms of
     # arrays that have a name each; what two loops leave; changed.py: numbers that pick places;
     # lanes that meet (rotations.py); heads of many steps; parts of tables, for two cores
-    # ranges that may overlap, whose blocks come back
-    "codegen.pallas": 22_260,  # wide_*.py, registers.py; flows; moved tiles; heads: copies, columns
+    # ranges that may overlap, whose blocks come back; along_lanes.py: tiles beside a few numbers
+    "codegen.pallas": 22_450,  # wide_*.py, registers.py; flows; moved tiles; heads: copies, columns
     # descriptors; specialized warps; space of configs; kinds of memory; interiors; cleared rows;
     # tiles of groups, loops without products that copy ahead; registers of what is alive, and of a
     # program; operands that are taken whole; products in batches; tables that are gathered from,
@@ -197,7 +197,7 @@ BUDGET = {
     "runtime": 7_985,  # views, moved rows in buckets; what an operation of torch is, by its name
     "aot": 1570,  # a worker that stays for JAX; tensor memory of sm_100; transfers beside kernels
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
-    "autotune": 2725,  # waits for transfers of XLA; what cannot be tuned; digests of questions
+    "autotune": 2730,  # waits for transfers of XLA; what cannot be tuned; whose schedules those are
     "commands": 560,  # tune
     # of no package: api (configs, gradients, batches, torch), tuning, reference ...; the writer
     # what has no gradient; batches of parts

@@ -204,7 +204,7 @@ def test_durations(seconds: float, text: str) -> None:
 def asked(code: str, timeout: float, at: Path) -> str:
     lowered = double.lower(tile.spec((512, 128), "float32"), target="tpu:v6e")
     with Worker((sys.executable, "-c", code)) as worker:
-        compiler = predicting.Compiler(worker, "")
+        compiler = predicting.Compiler(worker, str(at))
         with pytest.raises(tile.CompileError) as caught:
             predict(lowered, {}, {}, timeout=timeout, folder=at, compiler=compiler)
     return str(caught.value)
@@ -220,6 +220,29 @@ def test_a_worker_that_aborts_is_a_compile_error(tmp_path: Path) -> None:
 def test_a_worker_that_hangs_is_a_compile_error(tmp_path: Path) -> None:
     message = asked("import time; input(); time.sleep(60)", 1, tmp_path)
     assert "double for tpu:v6e was not compiled within 1 seconds" in message
+
+
+LEAVING = """
+import json, os, sys
+for line in sys.stdin:
+    dump = json.loads(line)["dump"]
+    print(json.dumps({"runs": [[]], "transfers": [], "loops": len(os.listdir(dump))}), flush=True)
+    open(os.path.join(dump, "of a program that was refused"), "w").close()
+"""
+
+
+def test_what_an_earlier_program_left_is_no_part_of_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libtpu writes schedules of what XLA does around a kernel before it refuses the kernel."""
+    monkeypatch.setattr(predicting, "require_compiler", lambda target: None)
+    (dump := tmp_path / "dump").mkdir()
+    with Worker((sys.executable, "-c", LEAVING)) as worker:
+        compiler = predicting.Compiler(worker, str(dump))
+        for rows in (512, 1024):
+            lowered = double.lower(tile.spec((rows, 128), "float32"), target="tpu:v6e")
+            found = predict(lowered, {}, {}, folder=tmp_path / "kept", compiler=compiler)
+            assert found.loops == 0
 
 
 def test_answers_depend_on_source_versions_target_and_integers(

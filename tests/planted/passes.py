@@ -34,6 +34,7 @@ from tests.codegen import (
 from tests.frontend import test_through
 from tests.language import test_left_over
 from tests.passes import (
+    test_along_lanes,
     test_bool_bytes,
     test_drop_implied_masks,
     test_drop_unused,
@@ -61,6 +62,7 @@ from tilelang.analysis import axes, folds, lags, order, uses
 from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions, host
 from tilelang.codegen.pallas.passes import (
+    along_lanes,
     bool_bytes,
     first_positions,
     gather_ahead,
@@ -74,6 +76,7 @@ from tilelang.codegen.pallas.passes import (
     wide_carries,
     wide_operands,
 )
+from tilelang.codegen.pallas.plan import lives as pallas_lives
 from tilelang.codegen.pallas.plan import physical, placement, rewriting, types, verify
 from tilelang.codegen.pallas.plan.body import (
     interior,
@@ -347,6 +350,24 @@ MUTATIONS = (
     Mutation(
         "masks of positions stay", select_numbers, "map_index", lambda entry, fn: entry,
         lambda: test_select_numbers.test_positions_of_stores_under_an_if(4),
+    ),
+    Mutation(
+        "sums of what is turned go over what they did", along_lanes, "_over_other",
+        lambda expr, value: replace(expr, args=(value,)),
+        test_along_lanes.test_sums_over_either_dimension,
+    ),
+    Mutation(
+        "a name that is stored is turned where it is summed", along_lanes._Turning, "lost",
+        lambda self, name: False, lambda: test_along_lanes.test_what_stays("stored"),
+    ),
+    Mutation(
+        "vectors of tiles lie along the lanes", along_lanes._Turning, "lies",
+        lambda self, value: {("t", True)},
+        lambda: test_along_lanes.test_what_stays("a column"),
+    ),
+    Mutation(
+        "rows with columns are computed register by register", pallas_lives, "_is_outer",
+        lambda expr: False, test_along_lanes.test_memory_has_room_for_what_is_computed_whole,
     ),
     Mutation(
         "nothing is turned late", turn_late, "_turned", lambda value: None,

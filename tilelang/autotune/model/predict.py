@@ -119,12 +119,19 @@ class Compiler:
         ):
             yield Compiler(worker, dump)
 
+    def asking(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """A question with the folder for its schedules, out of which those are taken that a program
+        left behind that was refused, or took too long: they would be answers about this one."""
+        for path in Path(self.dump).iterdir():
+            path.unlink()
+        return {**question, "dump": self.dump}
+
 
 def _answer(
     lowered: Lowered, question: Mapping[str, Any], timeout: float, compiler: Compiler | None
 ) -> dict[str, Any]:
     with Compiler.started() if compiler is None else nullcontext(compiler) as using:
-        return asked(lowered, using.worker, {**question, "dump": using.dump}, timeout)
+        return asked(lowered, using.worker, using.asking(question), timeout)
 
 
 @functools.cache

@@ -10,10 +10,20 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilelang.ir import Apply, Type, Var
+from tilelang.ir import Apply, Dim, TileIndex, Type, Var
 from tilelang.language.op import OPS
 
-from .physical import Bind, GroupSum, Inner, PStmt, names_read, parts_of
+from .physical import (
+    Bind,
+    GroupSum,
+    Inner,
+    InRange,
+    Iota,
+    PExpr,
+    PStmt,
+    names_read,
+    parts_of,
+)
 
 SHAPES = frozenset(n for n, op in OPS.items() if op.cost == "free") | {"reshape"}
 
@@ -25,6 +35,7 @@ class Life:
     held      its value, where that is kept longer than to the next statement, and the place of
               the last statement that reads it
     computed  what it computes, masks and products left out
+    outer     what of that has no operand of its own shape but positions: rows with columns
     spread    values whose rows of lanes a reshape cuts into short ones, each with lanes of its own
     products  matrix products
     sums      of the rows of many groups
@@ -34,6 +45,7 @@ class Life:
     stmt: PStmt
     held: tuple[Type, int] | None
     computed: tuple[Type, ...]
+    outer: tuple[Type, ...]
     spread: tuple[Type, ...]
     products: tuple[Apply, ...]
     sums: tuple[GroupSum, ...]
@@ -62,15 +74,29 @@ def products(stmt: PStmt) -> Iterator[Apply]:
 
 def _life(stmt: PStmt, held: tuple[Type, int] | None) -> Life:
     if isinstance(stmt, Inner):
-        return Life(stmt, held, (), (), (), (), lives(stmt.body))
+        return Life(stmt, held, (), (), (), (), (), lives(stmt.body))
     parts = tuple(parts_of(stmt))
     applied = [e for e in parts if isinstance(e, Apply)]
-    computed = (e for e in applied if e.op not in {*SHAPES, "dot"} and e.type.dtype != "bool")
+    computed = [e for e in applied if e.op not in {*SHAPES, "dot"} and e.type.dtype != "bool"]
+    outer = tuple(e.type for e in computed if OPS[e.op].kind == "elementwise" and _is_outer(e))
     spread = tuple(e.type for e in applied if _is_spread(e))
     sums = tuple(e for e in parts if isinstance(e, GroupSum))
-    return Life(
-        stmt, held, tuple(e.type for e in computed), spread, tuple(products(stmt)), sums, ()
-    )
+    types, own = tuple(e.type for e in computed), tuple(products(stmt))
+    return Life(stmt, held, types, outer, spread, own, sums, ())
+
+
+def _is_outer(expr: PExpr) -> bool:
+    """Whether nothing of that shape is read: it is made of rows and columns, or is positions."""
+    match expr:
+        case Apply(op, args) if op in SHAPES or OPS[op].kind == "elementwise":
+            shape = expr.type.shape
+            return len(shape) > 1 and all(_is_outer(a) for a in args if _shape(a) == shape)
+        case _:
+            return isinstance(expr, TileIndex | InRange | Iota)
+
+
+def _shape(expr: PExpr) -> tuple[Dim, ...]:
+    return expr.type.shape
 
 
 def _is_spread(expr: Apply) -> bool:

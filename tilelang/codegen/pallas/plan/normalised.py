@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tilelang import ir
+from tilelang.codegen.pallas.passes.along_lanes import along_lanes
 from tilelang.codegen.pallas.passes.bool_bytes import bool_bytes
 from tilelang.codegen.pallas.passes.first_positions import first_positions
 from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
@@ -55,6 +56,7 @@ def normalised(
         ("bool_bytes", bool_bytes),
         ("powers_of_two", powers_of_two),
         *((("turn_rows", turn_rows),) if wide else ()),
+        ("along_lanes", along_lanes),
         ("name_shared", name_shared),
         ("turn_late", turn_late),
         ("inline_indices", inline_indices),
