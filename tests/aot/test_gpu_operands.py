@@ -173,7 +173,7 @@ def test_blocks_that_cannot_be_shorter_take_fewer_stages(monkeypatch):
 
 PLANTED = {
     "results go as a whole": (results, "_parts", lambda *args: 1),
-    "what loops carry out is no product": (memory, "_made", lambda ir: definitions(ir.body)),
+    "what loops carry out is no product": (memory, "_made", definitions),
     "all that is copied is there once more": (memory, "turns", lambda uses, ahead: {}),
     "what is turned twice stays": (memory, "_turns", lambda operand: False),
     "what a sum makes is computed where it is wanted": (memory, "of_loads", lambda *args: True),

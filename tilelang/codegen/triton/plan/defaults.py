@@ -68,6 +68,7 @@ class Width:
                all registers are taken, of which two loops need more (attention backward, and
                attention where warps multiply by themselves)
     flat       whether each program takes one result after another, as one loop
+    repeats    whether it takes several at all
     registers  what each thread of a launch with products may take; None: what the compiler thinks
     tight      whether so little is left that rows of any length are multiplied in parts
     """
@@ -79,11 +80,13 @@ class Width:
     interiors: bool = True
     flat: bool = False
     registers: int | None = None
+    repeats: bool = False
     tight: bool = False
 
     def pipe(self, target: Target) -> Pipe:
         """How operands reach the products."""
-        return Pipe(target, self.warps, self.stages, self.precision, tight=self.tight)
+        form = {"repeats": self.repeats, "tight": self.tight}
+        return Pipe(target, self.warps, self.stages, self.precision, **form)
 
 
 def blocks_for(problem: Problem, config: Config, target: Target) -> dict[str, int]:
@@ -274,6 +277,7 @@ def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[
         warps=warps,
         stages=config.stages or first.stages,
         precision=precision,
+        repeats=first.flat or bool(config.persistent),
         registers=first.registers and min(first.registers, target.registers_of(warps)),
     )
     given = bool(config.blocks) or config.block_sizes is not None

@@ -1,10 +1,24 @@
-"""Loops: what a loop computes itself, and whether it copies ahead what it loads."""
+"""Loops: what a loop computes itself, whether it copies ahead what it loads, and which is none."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
-from tilelang.ir import Apply, Expr, KernelIR, Load, Loop, every_expr, statement_exprs, walk
+from tilelang.ir import (
+    Apply,
+    Assign,
+    Body,
+    Expr,
+    KernelIR,
+    Load,
+    Loop,
+    Stmt,
+    every_expr,
+    statement_exprs,
+    walk,
+)
+from tilelang.ir.traversal import map_body
 
 
 def own_exprs(loop: Loop) -> Iterator[Expr]:
@@ -32,3 +46,16 @@ def copies_ahead(ir: KernelIR, loop: Loop, stored: Collection[str]) -> bool:
     innermost = not any(isinstance(s, Loop) for s in loop.body)
     free = all(ir.root(load.tensor) not in stored for load in loads)
     return innermost and bool(loads) and free
+
+
+def without(loop: Loop, once: Collection[str]) -> Loop:
+    """The loop with those inside that run once as parts of its body, as the compiler has them."""
+
+    def change(stmt: Stmt) -> Body:
+        if not isinstance(stmt, Loop) or stmt.axis not in once:
+            return (stmt,)
+        before = (Assign(c.name, c.init, c.loc, c.user) for c in stmt.carries)
+        after = (Assign(c.out, c.next, c.loc, c.user) for c in stmt.carries)
+        return (*before, *stmt.body, *after)
+
+    return replace(loop, body=map_body(loop.body, change))

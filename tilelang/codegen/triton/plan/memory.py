@@ -6,7 +6,7 @@
 What the compiler keeps for the whole loop:
   * what moves with the loop is copied ahead: into a buffer for each stage but one, and one more
     where an asynchronous product reads it there; rows that a tile of positions picks are copied
-    when the positions are there, which takes half of the stages;
+    when the positions are there, which shares the stages (latency.py);
   * what does not move is copied once.
 Where no loop has a product, what moves is in a buffer for each stage but one.
 And while one product runs, what is computed for it and passes through shared memory, or what a loop
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
@@ -27,6 +27,7 @@ from tilelang.ir import (
     Apply,
     Assign,
     At,
+    Body,
     Dim,
     Expr,
     GridIndex,
@@ -42,17 +43,18 @@ from tilelang.ir import (
     multiplied,
     reached,
     statement_exprs,
-    statements,
     walk,
 )
 from tilelang.ir.traversal import definitions, index_exprs
 from tilelang.language.dtypes import itemsize
 
 from .alignment import LEAST_COPY, uncopied
+from .latency import copied
 from .life import Life
-from .loops import copies_ahead, dots_in, own_dots, own_exprs
+from .loops import copies_ahead, dots_in, own_dots, own_exprs, without
 from .pipe import Pipe
-from .placement import programs
+from .placement import place
+from .problem import Prepared
 from .reductions import lanes_of, moved_bytes, reduction_bytes, value_bytes
 from .results import leaving_bytes, of_loads
 from .roles import products, summed
@@ -66,6 +68,7 @@ THREE = 3  # products of tf32 that stand for one of float32
 # compiler's figures 64 x 512 of bfloat16 do, and 128 x 128 do not.
 HELD = 32 << 10
 BARRIERS = 48  # bytes, for the products of sm_100
+NUMBER = 16  # bytes of what is loaded alone, in all of its buffers
 
 
 def shared_bytes(ir: KernelIR, facts: Facts, blocks: Mapping[str, int], pipe: Pipe) -> int:
@@ -77,19 +80,28 @@ def launch_bytes(
     ir: KernelIR, facts: Facts, loop: Loop, blocks: Mapping[str, int], pipe: Pipe
 ) -> int:
     """Bytes of one launch: of its largest loop, or of a result on its way to memory."""
-    made, taken = _made(ir), programs(ir, facts, loop)
-    loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
-    once = {s.axis for s in loops if _is_once(ir, s.axis, blocks)}
+    placed = place(Prepared(ir, facts, blocks, {}), loop, None).programs
+    once = {s.axis for s in every_loop((loop,)) if _is_once(ir, s.axis, blocks)}
+    multiplied = bool(products(ir))
+    loop = without(loop, once) if multiplied else loop
+    loops, made = list(every_loop((loop,))), _made(ir.body) | _made((loop,))
     slow, cut = uncopied(ir), frozenset(a.name for a in ir.axes if a.static is None)
     # products of float32 are three of them
     chained = any(sum(map(pipe.parts, own_dots(s))) > 1 for s in loops)
-    found = {
-        s.axis: _Loop(s, blocks, pipe, made, s.axis not in {*taken, *once}, slow, cut, chained)
-        for s in loops
-    }
-    if not products(ir):
+    # the loop over a program's results, where it has several
+    last = [s.axis for s in loops if s.axis in placed][-1:] if multiplied and pipe.repeats else []
+    bounds = {a: (ir.axis(a).begin, ir.axis(a).end) for a in placed}
+
+    def one(stmt: Loop) -> _Loop:
+        repeated = stmt.axis in last
+        runs = repeated or stmt.axis not in {*placed, *once}
+        inside = bounds if repeated else {}
+        return _Loop(stmt, blocks, pipe, made, runs, slow, cut, chained, inside)
+
+    found = {s.axis: one(s) for s in loops}
+    if not multiplied:
         stored = ir.stored((loop,))
-        ahead = (one.copied() for one in found.values() if copies_ahead(ir, one.loop, stored))
+        ahead = (s.copied() for s in found.values() if copies_ahead(ir, s.loop, stored))
         return max(ahead, default=0) + reduction_bytes(loop, blocks, pipe.warps, made)
 
     def needed(one: Loop) -> int:
@@ -108,15 +120,15 @@ def _is_once(ir: KernelIR, axis: str, blocks: Mapping[str, int]) -> bool:
     return known is not None and known[1] - known[0] <= blocks.get(axis, 1)
 
 
-def _made(ir: KernelIR) -> dict[str, Expr]:
+def _made(body: Body) -> dict[str, Expr]:
     """What names stand for, those of what loops carry out too."""
-    carries = (c for loop in every_loop(ir.body) for c in loop.carries)
-    return definitions(ir.body) | {c.out: c.next for c in carries}
+    carries = (c for loop in every_loop(body) for c in loop.carries)
+    return definitions(body) | {c.out: c.next for c in carries}
 
 
 def launch_columns(ir: KernelIR, loop: Loop, blocks: Mapping[str, int], pipe: Pipe) -> int:
     """Columns of tensor memory that one launch needs at least: those of its largest loop."""
-    made = _made(ir)
+    made = _made(ir.body)
     return _most(loop, lambda one, inner: _Loop(one, blocks, pipe, made, True).columns(inner))
 
 
@@ -138,6 +150,8 @@ class _Loop:
     slow: frozenset[str] = frozenset()  # arrays of which threads load every number
     cut: frozenset[str] = frozenset()  # axes whose range memory holds
     chained: bool = False  # whether a loop of the launch has several products
+    # of a loop over a program's results: their axes, and where these begin and end
+    bounds: Mapping[str, tuple[Expr, Expr]] = field(default_factory=dict)
 
     def bytes(self, inside: Callable[[Loop], int]) -> int:
         """What all of the loop keeps, and the most that is beside it while one of its parts runs.
@@ -152,13 +166,14 @@ class _Loop:
         needs = [inside(what) if isinstance(what, Loop) else 0 for _, what in parts]
         most = (sum((n, *(b.beside(i) for b in beside.values()))) for i, n in enumerate(needs))
         passing = max((b.size for b in beside.values() if b.passes), default=0)
+        numbers = NUMBER * sum(not e.type.shape for e in self._copied) if self.ahead else 0
         barriers = BARRIERS if dots and self.pipe.target.columns else 0
         split = max(map(self.pipe.parts, dots), default=1)
         moved = split * moved_bytes(own_exprs(self.loop), self.blocks)
         # beside what is kept: of a launch that keeps nothing, launch_bytes has the largest result
         stores = [s for s in self.loop.body if isinstance(s, Store)] if kept else []
         stored = leaving_bytes(stores, self.blocks, self.made, self.cut, self.pipe, self.chained)
-        return sum(kept.values()) + max([passing, stored, *most]) + moved + barriers
+        return sum(kept.values()) + max([passing, stored, *most]) + moved + barriers + numbers
 
     def _parts(self) -> tuple[tuple[int, Apply | Loop], ...]:
         """Products and loops inside in their order, each with the number of its statement."""
@@ -247,21 +262,21 @@ class _Loop:
         """Columns of so many values that have the rows of a product's result, and `dim` columns."""
         return -(-count * self._shape(dot)[0] // ROWS) * lanes_of(dim, self.blocks)
 
-    @property
+    @cached_property
     def ahead(self) -> int:
         """Iterations between a copy and its use: none around another loop.
 
-        Rows of which positions are copied as well are copied half as early for a product.
-
-        One stage has no room for positions, which are then loaded where they are wanted.
+        What waits for others that are copied, as for positions, shares these among them.
         """
         if not self.runs or any(isinstance(s, Loop) for s in self.loop.body):
             return 0
+        return (self.pipe.stages - 1) // (max(self._copied.values(), default=0) + 1)
+
+    @cached_property
+    def _copied(self) -> Mapping[Load, int]:
+        """What is copied ahead of products, by how many others wait for it."""
         most = self.pipe.stages - 1
-        if most < 2 or not any(self._dots()):
-            return most
-        picked = any(_picked(load, self.loop, self.made) for load in self._loads())
-        return most // (2 if picked else 1)
+        return copied(self._dots(), self.made, self._moves, self.bounds, most) if most > 1 else {}
 
     def _dots(self) -> Iterator[Apply]:
         return iter(own_dots(self.loop))
@@ -279,7 +294,8 @@ class _Loop:
 
     def _moves(self, load: Load) -> bool:
         """Whether iterations load different elements; a program's only one keeps nothing."""
-        return not self.runs or _moves(load, self.loop.axis, self.made)
+        axes = self.bounds or {self.loop.axis}
+        return not self.runs or any(_moves(load, axis, self.made) for axis in axes)
 
     def _operand(self, dot: Apply, side: int) -> tuple[list, list]:
         """(kept for the loop, passing while the product runs) of an operand: keys and bytes."""
@@ -470,12 +486,6 @@ def _turned(dot: Apply) -> bool:
     contract: tuple[int, int] = dot.attr("contract")
     left = dot.args[0]
     return contract[0] != left.type.rank - 1 or (isinstance(left, Apply) and left.op == "transpose")
-
-
-def _picked(load: Load, loop: Loop, made: Mapping[str, Expr]) -> bool:
-    """Whether tiles of positions that move with the loop say which rows are loaded."""
-    parts = (e for i in load.index for x in index_exprs(i) for e in reached(x, made))
-    return any(isinstance(e, Load) and e.type.shape and _moves(e, loop.axis, made) for e in parts)
 
 
 def _moves(load: Load, axis: str, made: Mapping[str, Expr]) -> bool:
