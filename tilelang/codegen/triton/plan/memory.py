@@ -40,6 +40,7 @@ from tilelang.ir import (
     Var,
     every_loop,
     every_store,
+    meant,
     multiplied,
     reached,
     statement_exprs,
@@ -55,9 +56,10 @@ from .loops import copies_ahead, dots_in, own_dots, own_exprs, without
 from .pipe import Pipe
 from .placement import place
 from .problem import Prepared
-from .reductions import lanes_of, moved_bytes, reduction_bytes, value_bytes
-from .results import leaving_bytes, of_loads
+from .reductions import LANES, WIDE, lanes_of, moved_bytes, reduction_bytes, value_bytes
+from .results import MATRIX, leaving_bytes, of_loads
 from .roles import products, summed
+from .sides import is_turned, registers_turn, sums_across
 from .turns import ProductUse, turns
 from .unmoved import depends
 
@@ -163,7 +165,7 @@ class _Loop:
         kept, beside = self._held(parts)
         for load in self._others({*kept, *(key for key, _ in beside)}) if dots else ():
             kept[load] = self.ahead * value_bytes(load, self.blocks)
-        needs = [inside(what) if isinstance(what, Loop) else 0 for _, what in parts]
+        needs = [inside(w) if isinstance(w, Loop) else self._rearranged(w) for _, w in parts]
         most = (sum((n, *(b.beside(i) for b in beside.values()))) for i, n in enumerate(needs))
         passing = max((b.size for b in beside.values() if b.passes), default=0)
         numbers = NUMBER * sum(not e.type.shape for e in self._copied) if self.ahead else 0
@@ -220,10 +222,10 @@ class _Loop:
                 whole, passing = self._operand(dot, side)
                 for key, size in whole:
                     kept[key] = max(kept.get(key, 0), size)
-                read = None if self._asynchronous(dot) else (side, _across(dot, side))
+                read = None if self._asynchronous(dot) else (side, sums_across(dot, side))
                 several = read is not None and self.pipe.parts(dot) > 1
                 # what several products turn passes through memory for each of them
-                turned = uses[dot.args[side]] > 1 and _turns(dot.args[side])
+                turned = uses[dot.args[side]] > 1 and registers_turn(dot.args[side])
                 way = read if turned else None
                 for key, size in passing:
                     again = (key, way) not in beside and any(one == key for one, _ in beside)
@@ -310,7 +312,7 @@ class _Loop:
         if load is not None and self._moves(load):
             # warps that turn the left operand do it in registers, where no copies arrive of which
             # each thread wants less than the 4 bytes that one takes
-            turned = side == 0 and _turned(dot) and itemsize(load.type.dtype) < LEAST_COPY
+            turned = side == 0 and is_turned(dot) and itemsize(load.type.dtype) < LEAST_COPY
             slow = load.tensor in self.slow
             arrives = (through or (flat and not turned)) and not slow
             count = self._turns.get(load, self.ahead + (through and direct))
@@ -318,7 +320,9 @@ class _Loop:
             if slow and self.ahead and through and self.pipe.target.columns:
                 count = 2  # one is filled while the product reads the other
             split = parts > 1 and not self.ahead and bool(self._computed(dot, side, True))
-            if not split:  # else it has become its parts before the product runs
+            if split:  # it becomes its parts where it is multiplied, whoever has loaded it before
+                operand = Apply("parts", (operand,), operand.type)
+            else:
                 where = kept if count else passing
                 where.append((load, max(count, 1) * value_bytes(load, self.blocks)))
         elif load is not None and not (side == 0 and through and self._elsewhere(load, parts)):
@@ -333,7 +337,7 @@ class _Loop:
             use = self._uses.get(dot)
             whole = use is not None and use.stays and not use.copied and self.ahead
             found = kept if whole else passing  # which the product reads while the next turn begins
-            found += self._computed(dot, side, load is not None)
+            found += [(operand, n) for n in self._computed(dot, side, load is not None)]
         return kept, passing
 
     @cached_property
@@ -358,14 +362,31 @@ class _Loop:
             (plain and load is not None) or not depends(a, self.loop)
             for a, (load, plain) in zip(dot.args, sources, strict=True)
         )
-        fed = [
-            n
-            for n, d in enumerate(dots)
-            if any(dot in reached(a, self.made) for a in self._needs(d))
-        ]
+        fed = [n for n, other in enumerate(dots) if self._feeds(dot, other)]
         stores = [s.value for s in self.loop.body if isinstance(s, Store)]
         read = bool(fed) or any(dot in reached(value, self.made) for value in stores)
         return ProductUse(loads, fed, all(given), read)
+
+    def _rearranged(self, dot: Apply) -> int:
+        """Bytes that a sum of asynchronous products passes before the last one is added to it.
+
+        Triton 3.6 lays all warps along the rows of those that others need, and no more along the
+        last one's than it has rows for.  Of three for one the small right part has left memory.
+        """
+        rows, _ = self._shape(dot)
+        alike = self.pipe.target.columns or rows >= MATRIX * self.pipe.warps
+        others = [d for d in self._dots() if d != dot]
+        if alike or not self._asynchronous(dot) or any(self._feeds(dot, d) for d in others):
+            return 0
+        size = min(WIDE * LANES * self.pipe.warps, value_bytes(dot, self.blocks))
+        if self.pipe.parts(dot) > 1:
+            return max(size - value_bytes(dot.args[1], self.blocks), 0)
+        _, _, *added = self._needs(dot)
+        return size if any(meant(e, self.made) in others for e in added) else 0
+
+    def _feeds(self, dot: Apply, other: Apply) -> bool:
+        """Whether another product needs the result of one in the same iteration."""
+        return any(dot in reached(a, self.made) for a in self._needs(other))
 
     def _needs(self, dot: Apply) -> tuple[Expr, ...]:
         """What a product is computed from: its operands, and what it is added to."""
@@ -402,27 +423,27 @@ class _Loop:
         several = prod(lanes_of(d, self.blocks) for d in dot.type.shape[:-2]) > 1
         return several or side == 0 or itemsize(dot.args[1].type.dtype) >= LEAST_COPY
 
-    def _computed(self, dot: Apply, side: int, loaded: bool) -> list[tuple[Expr, int]]:
-        """What passes through shared memory of an operand that was computed in registers.
+    def _computed(self, dot: Apply, side: int, loaded: bool) -> list[int]:
+        """Bytes of what passes through shared memory of an operand that was computed in registers.
 
         An asynchronous product reads its right operand there, and a left one that is turned, unless
-        it is float32.  Others take what is made of loads alone where it is computed, and not what
-        depends on positions or sums; warps that lie along the columns of results hold rows of
-        products that others need.
+        it is loaded as float32.  Others take what is made of loads alone where it is computed, and
+        not what depends on positions or sums; warps that lie along the columns of results hold rows
+        of products that others need.
         """
         operand, parts = dot.args[side], self.pipe.parts(dot)
         size = value_bytes(operand, self.blocks)
         if self._asynchronous(dot):
-            apart = self._lies(operand) and not (loaded or self.ahead)
-            passes = side == 1 or (parts == 1 and (_turned(dot) or apart))
-            return [(operand, parts * size)] if passes else []
+            apart = parts == 1 and self._lies(operand) and not (loaded or self.ahead)
+            turned = is_turned(dot) and (parts == 1 or not (loaded or self.pipe.target.columns))
+            return [parts * size] if side == 1 or turned or apart else []
         if loaded:
             return []
         by_number, made_before = of_loads(operand, self.made), not multiplied(operand, self.made)
         if by_number and side == 1 and self.ahead:
             return []  # it arrives before, and threads take their numbers of it
         if parts == 1 and made_before:
-            return [] if by_number else [(operand, size)]
+            return [] if by_number else [size]
         every = list(dict.fromkeys(dots_in(self.loop)))  # and those of loops inside, which feed it
         across = any(rows < columns for rows, columns in map(self._shape, every))
         chained = len(every) > 1 and across
@@ -430,8 +451,8 @@ class _Loop:
         gone = parts > 1 and not self.ahead and self._source(dot.args[1])[0] is not None
         if side == 0 and (gone or not chained):
             whole = made_before and not (by_number or chained)  # and split where it is multiplied
-            return [(operand, size)] if whole else []
-        return [(operand, parts * size)]
+            return [size] if whole else []
+        return [parts * size]
 
     def _lies(self, operand: Expr) -> bool:
         """Whether an operand of asynchronous products lies as memory does, which they read it from.
@@ -462,30 +483,6 @@ class _Loop:
                 return self._source(self.made[name])
             case _:
                 return None, False
-
-
-def _across(dot: Apply, side: int) -> bool:
-    """Whether a product sums over another than the last dimension of what was loaded."""
-    contract: tuple[int, int] = dot.attr("contract")
-    operand, across = dot.args[side], contract[side] != dot.args[side].type.rank - 1
-    while isinstance(operand, Apply) and operand.op in ("transpose", "cast"):
-        across ^= operand.op == "transpose"
-        operand = operand.args[0]
-    return across
-
-
-def _turns(operand: Expr) -> bool:
-    """Whether registers turn what is multiplied."""
-    while isinstance(operand, Apply) and operand.op == "cast":
-        operand = operand.args[0]
-    return isinstance(operand, Apply) and operand.op == "transpose"
-
-
-def _turned(dot: Apply) -> bool:
-    """Whether the left operand is multiplied in another order than it has."""
-    contract: tuple[int, int] = dot.attr("contract")
-    left = dot.args[0]
-    return contract[0] != left.type.rank - 1 or (isinstance(left, Apply) and left.op == "transpose")
 
 
 def _moves(load: Load, axis: str, made: Mapping[str, Expr]) -> bool:
