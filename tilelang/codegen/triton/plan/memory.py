@@ -23,20 +23,16 @@ from math import prod
 
 from tilelang.analysis.facts import Facts
 from tilelang.ir import (
-    Along,
     Apply,
     Assign,
     At,
     Body,
     Dim,
     Expr,
-    GridIndex,
     KernelIR,
     Load,
     Loop,
     Store,
-    TileIndex,
-    TileScalar,
     Var,
     every_loop,
     every_store,
@@ -46,13 +42,13 @@ from tilelang.ir import (
     statement_exprs,
     walk,
 )
-from tilelang.ir.traversal import definitions, index_exprs
+from tilelang.ir.traversal import definitions
 from tilelang.language.dtypes import itemsize
 
 from .alignment import LEAST_COPY, uncopied
 from .latency import copied
 from .life import Life
-from .loops import copies_ahead, dots_in, own_dots, own_exprs, without
+from .loops import copies_ahead, dots_in, moves_along, own_dots, own_exprs, without
 from .pipe import Pipe
 from .placement import place
 from .problem import Prepared
@@ -226,12 +222,15 @@ class _Loop:
                 several = read is not None and self.pipe.parts(dot) > 1
                 # what several products turn passes through memory for each of them
                 turned = uses[dot.args[side]] > 1 and registers_turn(dot.args[side])
-                way = read if turned else None
                 for key, size in passing:
-                    again = (key, way) not in beside and any(one == key for one, _ in beside)
+                    both = key in self._both_ways
+                    way = read if turned or (both and not several) else None
+                    seen = (key, way) not in beside and any(key == k for k, _ in beside)
+                    again = seen and not both
                     first = number if again else min(made.get(key, number), number)
+                    last = first if both and several else number  # registers hold it from then on
                     passes = several and isinstance(key, Load)
-                    life = Life(size, first, number, read, passes, waits)
+                    life = Life(size, first, last, read, passes, waits)
                     beside[key, way] = life.after(beside.get((key, way)))
                 if any(not isinstance(key, Load) for key, _ in passing):
                     waits = number
@@ -297,7 +296,7 @@ class _Loop:
     def _moves(self, load: Load) -> bool:
         """Whether iterations load different elements; a program's only one keeps nothing."""
         axes = self.bounds or {self.loop.axis}
-        return not self.runs or any(_moves(load, axis, self.made) for axis in axes)
+        return not self.runs or any(moves_along(load, axis, self.made) for axis in axes)
 
     def _operand(self, dot: Apply, side: int) -> tuple[list, list]:
         """(kept for the loop, passing while the product runs) of an operand: keys and bytes."""
@@ -315,6 +314,7 @@ class _Loop:
             turned = side == 0 and is_turned(dot) and itemsize(load.type.dtype) < LEAST_COPY
             slow = load.tensor in self.slow
             arrives = (through or (flat and not turned)) and not slow
+            arrives = arrives and load not in self._both_ways
             count = self._turns.get(load, self.ahead + (through and direct))
             count = count if self.ahead and arrives else 0
             if slow and self.ahead and through and self.pipe.target.columns:
@@ -339,6 +339,17 @@ class _Loop:
             found = kept if whole else passing  # which the product reads while the next turn begins
             found += [(operand, n) for n in self._computed(dot, side, load is not None)]
         return kept, passing
+
+    @cached_property
+    def _both_ways(self) -> frozenset[Load]:
+        """What warps sum along the last dimension of in one product, and along another in others.
+
+        Of 2 bytes both are read from one place.  Others lie in two, and none is copied ahead.
+        """
+        dots = [dot for dot in self._dots() if not self._asynchronous(dot)]
+        ways = {(self._source(d.args[n])[0], sums_across(d, n)) for d in dots for n in (0, 1)}
+        found = Counter(load for load, _ in ways if load and itemsize(load.type.dtype) != 2)
+        return frozenset(load for load, count in found.items() if count > 1)
 
     @cached_property
     def _uses(self) -> Mapping[Apply, ProductUse]:
@@ -483,14 +494,3 @@ class _Loop:
                 return self._source(self.made[name])
             case _:
                 return None, False
-
-
-def _moves(load: Load, axis: str, made: Mapping[str, Expr]) -> bool:
-    """Whether iterations of a loop load different elements."""
-    parts = [e for i in load.index for x in index_exprs(i) for e in reached(x, made)]
-    along = any(isinstance(i, Along) and i.axis == axis for i in load.index)
-    return along or any(
-        (isinstance(e, GridIndex | TileIndex | TileScalar) and e.axis == axis)
-        or (isinstance(e, Load) and _moves(e, axis, made))
-        for e in parts
-    )
