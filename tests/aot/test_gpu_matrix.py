@@ -98,7 +98,7 @@ NEEDED = {
     ("jagged_attention", "bfloat16", 100): 98848,
     ("paged_attention", "float32", 89): 81920,
     ("dense_attention_backward", "float32", 80): 49152,
-    ("attention_backward_of_q", "float32", 89): 49152,
+    ("attention_backward_of_q", "float32", 89): 65536,
 }
 
 

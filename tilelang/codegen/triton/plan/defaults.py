@@ -248,14 +248,19 @@ def _beside(shape: tuple, axis: str, found: Mapping[str, int]) -> int:
 def _fitting(
     problem: Problem, config: Config, target: Target, blocks: dict[str, int]
 ) -> dict[str, int]:
-    """Blocks whose operands in flight fit into shared memory; summed axes shrink first."""
+    """Blocks whose operands in flight fit into shared memory; summed axes shrink first.
+
+    Down to the rows and columns of one instruction; if that is too much, to half of its rows.
+    """
     kernel_roles = roles(problem.ir)
     fixed = {a.name for a in problem.ir.axes if a.fixed is not None}
     while True:
         width = width_for(problem, config, target, blocks)
         if _needed(problem, blocks, width, target) <= target.shared:
             return blocks
-        free = [n for n in blocks if n in kernel_roles.of and n not in fixed and blocks[n] > 16]
+        own = {n: role for n, role in kernel_roles.of.items() if n in blocks and n not in fixed}
+        free = [n for n in own if blocks[n] > 16]
+        free = free or [n for n, role in own.items() if role == {"rows"} and blocks[n] > 8]
         if not free:
             return blocks
         order = sorted(free, key=lambda n: ("summed" not in kernel_roles.of[n], -blocks[n]))
