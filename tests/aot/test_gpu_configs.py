@@ -1,7 +1,7 @@
 """Configs that are no defaults: what they need of shared memory, by the plan and the compiler.
 
 Loops of one step, which are none to the compiler; how far ahead loads are copied that wait for each
-other; float32 that one product sums along, and another across.
+other; float32 that one product sums along, and another across; blocks that products make longer.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ CASES = {s.name: s.cases for s in SUBJECTS} | {
 PAGES = {"tk": 128, "tn": 64, "tq": 16}
 WHOLE = {"tk": 256, "tm": 64, "tn": 64}
 SQUARE = {"tk": 16, "tq": 16}
+NARROW = {"tk": 16, "tm": 32, "tn": 128}  # products of 8 bits sum over 32 numbers at least
 NEEDED = (
     ("paged_attention", 5, 90, {"blocks": {**PAGES, "tn": 256}, "stages": 5}, 425992),
     ("paged_attention", 5, 90, {"blocks": PAGES, "stages": 3}, 196612),
@@ -77,6 +78,7 @@ NEEDED = (
     ),
     ("attention_backward_of_kv", 1, 80, {"blocks": SQUARE, "stages": 2}, 57408),
     ("attention_backward_of_q", 3, 80, {"blocks": {**SQUARE, "tk": 32}, "stages": 2}, 32768),
+    ("quantized_grouped_gemm", 0, 89, {"blocks": NARROW, "stages": 5}, 20480),
     ("jagged_dense_add", 4, 80, {"blocks": {"tm": 8}, "stages": 5}, 1088),
 )  # fmt: skip
 

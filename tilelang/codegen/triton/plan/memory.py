@@ -78,8 +78,10 @@ def launch_bytes(
     ir: KernelIR, facts: Facts, loop: Loop, blocks: Mapping[str, int], pipe: Pipe
 ) -> int:
     """Bytes of one launch: of its largest loop, or of a result on its way to memory."""
-    placed = place(Prepared(ir, facts, blocks, {}), loop, None).programs
+    kernel = Prepared(ir, facts, blocks, {})
+    placed = place(kernel, loop, None).programs
     once = {s.axis for s in every_loop((loop,)) if _is_once(ir, s.axis, blocks)}
+    blocks = {axis: kernel.lanes(axis) for axis in blocks}  # products sum over no less than 16
     multiplied = bool(products(ir))
     loop = without(loop, once) if multiplied else loop
     loops, made = list(every_loop((loop,))), _made(ir.body) | _made((loop,))
