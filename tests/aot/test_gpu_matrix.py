@@ -98,7 +98,7 @@ NEEDED = {
     ("jagged_attention", "bfloat16", 100): 98848,
     ("paged_attention", "float32", 89): 81920,
     ("dense_attention_backward", "float32", 80): 49152,
-    ("attention_backward_of_q", "float32", 89): 49152,
+    ("attention_backward_of_q", "float32", 89): 65536,
 }
 
 
@@ -218,7 +218,7 @@ PLANTED_LIVES = {
         "Life", "after", lambda self, before: replace(before or self, last=self.last),
     ),
     "a program's only iteration keeps operands": (
-        "_Loop", "_moves", lambda self, load: memory._moves(load, self.loop.axis, self.made),
+        "_Loop", "_moves", lambda self, load: memory.moves_along(load, self.loop.axis, self.made),
     ),
 }  # fmt: skip
 
@@ -327,7 +327,7 @@ def test_planted(bug, monkeypatch):
 
 @needs_examples_in_torch
 def test_a_picked_row_takes_half_of_the_stages(monkeypatch):
-    monkeypatch.setattr(memory, "_moves", lambda load, axis, made: True)
+    monkeypatch.setattr(memory, "moves_along", lambda load, axis, made: True)
     assert disagrees()
 
 

@@ -92,6 +92,7 @@ NEEDED = (
     (kernels.normed_rows, WHOLE, 90, 172032),
     (kernels.normed_rows, WHOLE, 100, 139280),
     (kernels.linear_attention, ROWS_64, 80, 8192),
+    (kernels.linear_attention, ROWS_64, 90, 36864),
     (kernels.linear_attention, ROWS_64, 100, 65584),
     (kernels.linear_attention, ROWS_128, 89, 16384),
     (kernels.linear_attention, ROWS_128, 100, 114736),
@@ -109,11 +110,14 @@ NEEDED = (
     (kernels.low_rank_cross, CROSSES, 100, 102544),
     (kernels.retention, wide(*DECAYED), 80, 16384),
     (kernels.retention, wide(*DECAYED), 89, 16384),
+    (kernels.retention, wide(*DECAYED), 90, 18432),
+    (kernels.linear_attention, wide(*ROWS_64), 90, 16384),
     (kernels.block_sparse, wide(*BLOCKS), 80, 8192),
     (kernels.block_sparse, wide(*BLOCKS), 89, 8192),
     (kernels.block_sparse, wide(*BLOCKS), 90, 32792),
     (kernels.block_sparse, wide(*BLOCKS), 100, 32776),
-    (kernels.latent_attention, wide(*latent(512)), 80, 106496),
+    (kernels.latent_attention, wide(*latent(512)), 80, 145408),
+    (kernels.latent_attention, wide(*latent(512)), 89, 69632),
     (kernels.normed_rows, wide(*normed(256)), 80, 26880),
     (kernels.normalised_products, wide(*NORMS), 80, 40960),
     (kernels.sparse_rows, SPARSE, 90, 16640),
@@ -172,9 +176,9 @@ def test_blocks_that_cannot_be_shorter_take_fewer_stages(monkeypatch):
 
 PLANTED = {
     "results go as a whole": (results, "_parts", lambda *args: 1),
-    "what loops carry out is no product": (memory, "_made", lambda ir: definitions(ir.body)),
+    "what loops carry out is no product": (memory, "_made", definitions),
     "all that is copied is there once more": (memory, "turns", lambda uses, ahead: {}),
-    "what is turned twice stays": (memory, "_turns", lambda operand: False),
+    "what is turned twice stays": (memory, "registers_turn", lambda operand: False),
     "what a sum makes is computed where it is wanted": (memory, "of_loads", lambda *args: True),
     "what loads make is computed elsewhere": (memory, "of_loads", lambda *args: False),
     "a result on its way to memory takes none": (memory, "leaving_bytes", lambda *args: 0),
@@ -191,6 +195,9 @@ PLANTED = {
     ),
     "long rows are multiplied whole": (
         sys.modules[tile_wholes.__module__], "_long", lambda dot: False,
+    ),
+    "warps lie alike in both products of a sum": (
+        memory._Loop, "_rearranged", lambda self, dot: 0,
     ),
     "rows of a head are a matrix where they lie": (
         memory._Loop, "_elsewhere", lambda self, load, parts: False,

@@ -68,6 +68,7 @@ class Width:
                all registers are taken, of which two loops need more (attention backward, and
                attention where warps multiply by themselves)
     flat       whether each program takes one result after another, as one loop
+    repeats    whether it takes several at all
     registers  what each thread of a launch with products may take; None: what the compiler thinks
     tight      whether so little is left that rows of any length are multiplied in parts
     """
@@ -79,11 +80,13 @@ class Width:
     interiors: bool = True
     flat: bool = False
     registers: int | None = None
+    repeats: bool = False
     tight: bool = False
 
     def pipe(self, target: Target) -> Pipe:
         """How operands reach the products."""
-        return Pipe(target, self.warps, self.stages, self.precision, tight=self.tight)
+        form = {"repeats": self.repeats, "tight": self.tight}
+        return Pipe(target, self.warps, self.stages, self.precision, **form)
 
 
 def blocks_for(problem: Problem, config: Config, target: Target) -> dict[str, int]:
@@ -245,14 +248,19 @@ def _beside(shape: tuple, axis: str, found: Mapping[str, int]) -> int:
 def _fitting(
     problem: Problem, config: Config, target: Target, blocks: dict[str, int]
 ) -> dict[str, int]:
-    """Blocks whose operands in flight fit into shared memory; summed axes shrink first."""
+    """Blocks whose operands in flight fit into shared memory; summed axes shrink first.
+
+    Down to the rows and columns of one instruction; if that is too much, to half of its rows.
+    """
     kernel_roles = roles(problem.ir)
     fixed = {a.name for a in problem.ir.axes if a.fixed is not None}
     while True:
         width = width_for(problem, config, target, blocks)
         if _needed(problem, blocks, width, target) <= target.shared:
             return blocks
-        free = [n for n in blocks if n in kernel_roles.of and n not in fixed and blocks[n] > 16]
+        own = {n: role for n, role in kernel_roles.of.items() if n in blocks and n not in fixed}
+        free = [n for n in own if blocks[n] > 16]
+        free = free or [n for n, role in own.items() if role == {"rows"} and blocks[n] > 8]
         if not free:
             return blocks
         order = sorted(free, key=lambda n: ("summed" not in kernel_roles.of[n], -blocks[n]))
@@ -274,6 +282,7 @@ def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[
         warps=warps,
         stages=config.stages or first.stages,
         precision=precision,
+        repeats=first.flat or bool(config.persistent),
         registers=first.registers and min(first.registers, target.registers_of(warps)),
     )
     given = bool(config.blocks) or config.block_sizes is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -275,10 +276,21 @@ def _stride(step: Var, pid: Var, total: Expr, programs: int, inner: Scope, once:
           another one if the loop multiplies itself, and there may be no memory for them
     """
     body = tuple(inner.steps)
-    values = (e for s in body if not isinstance(s, For) for x in exprs(s) for e in walk(x))
+    values = (e for s in _own(body) for x in exprs(s) for e in walk(x))
     alone = once and any(isinstance(e, Apply) and e.op == "multiply" for e in values)
     by = integers.const(programs)
     return For(step.name, pid, total, by, (), body, stages=1 if alone else None)
+
+
+def _own(steps: tuple[Step, ...]) -> Iterator[Step]:
+    """What a loop does itself, in a loop of one step too: the compiler makes none of that."""
+    for step in steps:
+        if not isinstance(step, For):
+            yield step
+            continue
+        length = integers.value_of(integers.sub(step.end, step.begin))
+        if length is not None and length <= (integers.value_of(step.by) or 0):
+            yield from _own(step.body)
 
 
 def _persistent(config: Config, target: Target, total: int, flat: bool) -> int:

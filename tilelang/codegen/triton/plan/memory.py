@@ -6,7 +6,7 @@
 What the compiler keeps for the whole loop:
   * what moves with the loop is copied ahead: into a buffer for each stage but one, and one more
     where an asynchronous product reads it there; rows that a tile of positions picks are copied
-    when the positions are there, which takes half of the stages;
+    when the positions are there, which shares the stages (latency.py);
   * what does not move is copied once.
 Where no loop has a product, what moves is in a buffer for each stage but one.
 And while one product runs, what is computed for it and passes through shared memory, or what a loop
@@ -17,45 +17,45 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
 from tilelang.analysis.facts import Facts
 from tilelang.ir import (
-    Along,
     Apply,
     Assign,
     At,
+    Body,
     Dim,
     Expr,
-    GridIndex,
     KernelIR,
     Load,
     Loop,
     Store,
-    TileIndex,
-    TileScalar,
     Var,
     every_loop,
     every_store,
+    meant,
     multiplied,
     reached,
     statement_exprs,
-    statements,
     walk,
 )
-from tilelang.ir.traversal import definitions, index_exprs
+from tilelang.ir.traversal import definitions
 from tilelang.language.dtypes import itemsize
 
 from .alignment import LEAST_COPY, uncopied
+from .latency import copied
 from .life import Life
-from .loops import copies_ahead, dots_in, own_dots, own_exprs
+from .loops import copies_ahead, dots_in, moves_along, own_dots, own_exprs, without
 from .pipe import Pipe
-from .placement import programs
-from .reductions import lanes_of, moved_bytes, reduction_bytes, value_bytes
-from .results import leaving_bytes, of_loads
+from .placement import place
+from .problem import Prepared
+from .reductions import LANES, WIDE, lanes_of, moved_bytes, reduction_bytes, value_bytes
+from .results import MATRIX, leaving_bytes, of_loads
 from .roles import products, summed
+from .sides import is_turned, registers_turn, sums_across
 from .turns import ProductUse, turns
 from .unmoved import depends
 
@@ -66,6 +66,7 @@ THREE = 3  # products of tf32 that stand for one of float32
 # compiler's figures 64 x 512 of bfloat16 do, and 128 x 128 do not.
 HELD = 32 << 10
 BARRIERS = 48  # bytes, for the products of sm_100
+NUMBER = 16  # bytes of what is loaded alone, in all of its buffers
 
 
 def shared_bytes(ir: KernelIR, facts: Facts, blocks: Mapping[str, int], pipe: Pipe) -> int:
@@ -77,19 +78,30 @@ def launch_bytes(
     ir: KernelIR, facts: Facts, loop: Loop, blocks: Mapping[str, int], pipe: Pipe
 ) -> int:
     """Bytes of one launch: of its largest loop, or of a result on its way to memory."""
-    made, taken = _made(ir), programs(ir, facts, loop)
-    loops = [s for s in statements((loop,)) if isinstance(s, Loop)]
-    once = {s.axis for s in loops if _is_once(ir, s.axis, blocks)}
+    kernel = Prepared(ir, facts, blocks, {})
+    placed = place(kernel, loop, None).programs
+    once = {s.axis for s in every_loop((loop,)) if _is_once(ir, s.axis, blocks)}
+    blocks = {axis: kernel.lanes(axis) for axis in blocks}  # products sum over no less than 16
+    multiplied = bool(products(ir))
+    loop = without(loop, once) if multiplied else loop
+    loops, made = list(every_loop((loop,))), _made(ir.body) | _made((loop,))
     slow, cut = uncopied(ir), frozenset(a.name for a in ir.axes if a.static is None)
     # products of float32 are three of them
     chained = any(sum(map(pipe.parts, own_dots(s))) > 1 for s in loops)
-    found = {
-        s.axis: _Loop(s, blocks, pipe, made, s.axis not in {*taken, *once}, slow, cut, chained)
-        for s in loops
-    }
-    if not products(ir):
+    # the loop over a program's results, where it has several
+    last = [s.axis for s in loops if s.axis in placed][-1:] if multiplied and pipe.repeats else []
+    bounds = {a: (ir.axis(a).begin, ir.axis(a).end) for a in placed}
+
+    def one(stmt: Loop) -> _Loop:
+        repeated = stmt.axis in last
+        runs = repeated or stmt.axis not in {*placed, *once}
+        inside = bounds if repeated else {}
+        return _Loop(stmt, blocks, pipe, made, runs, slow, cut, chained, inside)
+
+    found = {s.axis: one(s) for s in loops}
+    if not multiplied:
         stored = ir.stored((loop,))
-        ahead = (one.copied() for one in found.values() if copies_ahead(ir, one.loop, stored))
+        ahead = (s.copied() for s in found.values() if copies_ahead(ir, s.loop, stored))
         return max(ahead, default=0) + reduction_bytes(loop, blocks, pipe.warps, made)
 
     def needed(one: Loop) -> int:
@@ -108,15 +120,15 @@ def _is_once(ir: KernelIR, axis: str, blocks: Mapping[str, int]) -> bool:
     return known is not None and known[1] - known[0] <= blocks.get(axis, 1)
 
 
-def _made(ir: KernelIR) -> dict[str, Expr]:
+def _made(body: Body) -> dict[str, Expr]:
     """What names stand for, those of what loops carry out too."""
-    carries = (c for loop in every_loop(ir.body) for c in loop.carries)
-    return definitions(ir.body) | {c.out: c.next for c in carries}
+    carries = (c for loop in every_loop(body) for c in loop.carries)
+    return definitions(body) | {c.out: c.next for c in carries}
 
 
 def launch_columns(ir: KernelIR, loop: Loop, blocks: Mapping[str, int], pipe: Pipe) -> int:
     """Columns of tensor memory that one launch needs at least: those of its largest loop."""
-    made = _made(ir)
+    made = _made(ir.body)
     return _most(loop, lambda one, inner: _Loop(one, blocks, pipe, made, True).columns(inner))
 
 
@@ -138,6 +150,8 @@ class _Loop:
     slow: frozenset[str] = frozenset()  # arrays of which threads load every number
     cut: frozenset[str] = frozenset()  # axes whose range memory holds
     chained: bool = False  # whether a loop of the launch has several products
+    # of a loop over a program's results: their axes, and where these begin and end
+    bounds: Mapping[str, tuple[Expr, Expr]] = field(default_factory=dict)
 
     def bytes(self, inside: Callable[[Loop], int]) -> int:
         """What all of the loop keeps, and the most that is beside it while one of its parts runs.
@@ -149,16 +163,17 @@ class _Loop:
         kept, beside = self._held(parts)
         for load in self._others({*kept, *(key for key, _ in beside)}) if dots else ():
             kept[load] = self.ahead * value_bytes(load, self.blocks)
-        needs = [inside(what) if isinstance(what, Loop) else 0 for _, what in parts]
+        needs = [inside(w) if isinstance(w, Loop) else self._rearranged(w) for _, w in parts]
         most = (sum((n, *(b.beside(i) for b in beside.values()))) for i, n in enumerate(needs))
         passing = max((b.size for b in beside.values() if b.passes), default=0)
+        numbers = NUMBER * sum(not e.type.shape for e in self._copied) if self.ahead else 0
         barriers = BARRIERS if dots and self.pipe.target.columns else 0
         split = max(map(self.pipe.parts, dots), default=1)
         moved = split * moved_bytes(own_exprs(self.loop), self.blocks)
         # beside what is kept: of a launch that keeps nothing, launch_bytes has the largest result
         stores = [s for s in self.loop.body if isinstance(s, Store)] if kept else []
         stored = leaving_bytes(stores, self.blocks, self.made, self.cut, self.pipe, self.chained)
-        return sum(kept.values()) + max([passing, stored, *most]) + moved + barriers
+        return sum(kept.values()) + max([passing, stored, *most]) + moved + barriers + numbers
 
     def _parts(self) -> tuple[tuple[int, Apply | Loop], ...]:
         """Products and loops inside in their order, each with the number of its statement."""
@@ -205,16 +220,19 @@ class _Loop:
                 whole, passing = self._operand(dot, side)
                 for key, size in whole:
                     kept[key] = max(kept.get(key, 0), size)
-                read = None if self._asynchronous(dot) else (side, _across(dot, side))
+                read = None if self._asynchronous(dot) else (side, sums_across(dot, side))
                 several = read is not None and self.pipe.parts(dot) > 1
                 # what several products turn passes through memory for each of them
-                turned = uses[dot.args[side]] > 1 and _turns(dot.args[side])
-                way = read if turned else None
+                turned = uses[dot.args[side]] > 1 and registers_turn(dot.args[side])
                 for key, size in passing:
-                    again = (key, way) not in beside and any(one == key for one, _ in beside)
+                    both = key in self._both_ways
+                    way = read if turned or (both and not several) else None
+                    seen = (key, way) not in beside and any(key == k for k, _ in beside)
+                    again = seen and not both
                     first = number if again else min(made.get(key, number), number)
+                    last = first if both and several else number  # registers hold it from then on
                     passes = several and isinstance(key, Load)
-                    life = Life(size, first, number, read, passes, waits)
+                    life = Life(size, first, last, read, passes, waits)
                     beside[key, way] = life.after(beside.get((key, way)))
                 if any(not isinstance(key, Load) for key, _ in passing):
                     waits = number
@@ -247,21 +265,21 @@ class _Loop:
         """Columns of so many values that have the rows of a product's result, and `dim` columns."""
         return -(-count * self._shape(dot)[0] // ROWS) * lanes_of(dim, self.blocks)
 
-    @property
+    @cached_property
     def ahead(self) -> int:
         """Iterations between a copy and its use: none around another loop.
 
-        Rows of which positions are copied as well are copied half as early for a product.
-
-        One stage has no room for positions, which are then loaded where they are wanted.
+        What waits for others that are copied, as for positions, shares these among them.
         """
         if not self.runs or any(isinstance(s, Loop) for s in self.loop.body):
             return 0
+        return (self.pipe.stages - 1) // (max(self._copied.values(), default=0) + 1)
+
+    @cached_property
+    def _copied(self) -> Mapping[Load, int]:
+        """What is copied ahead of products, by how many others wait for it."""
         most = self.pipe.stages - 1
-        if most < 2 or not any(self._dots()):
-            return most
-        picked = any(_picked(load, self.loop, self.made) for load in self._loads())
-        return most // (2 if picked else 1)
+        return copied(self._dots(), self.made, self._moves, self.bounds, most) if most > 1 else {}
 
     def _dots(self) -> Iterator[Apply]:
         return iter(own_dots(self.loop))
@@ -279,7 +297,8 @@ class _Loop:
 
     def _moves(self, load: Load) -> bool:
         """Whether iterations load different elements; a program's only one keeps nothing."""
-        return not self.runs or _moves(load, self.loop.axis, self.made)
+        axes = self.bounds or {self.loop.axis}
+        return not self.runs or any(moves_along(load, axis, self.made) for axis in axes)
 
     def _operand(self, dot: Apply, side: int) -> tuple[list, list]:
         """(kept for the loop, passing while the product runs) of an operand: keys and bytes."""
@@ -294,15 +313,18 @@ class _Loop:
         if load is not None and self._moves(load):
             # warps that turn the left operand do it in registers, where no copies arrive of which
             # each thread wants less than the 4 bytes that one takes
-            turned = side == 0 and _turned(dot) and itemsize(load.type.dtype) < LEAST_COPY
+            turned = side == 0 and is_turned(dot) and itemsize(load.type.dtype) < LEAST_COPY
             slow = load.tensor in self.slow
             arrives = (through or (flat and not turned)) and not slow
+            arrives = arrives and load not in self._both_ways
             count = self._turns.get(load, self.ahead + (through and direct))
             count = count if self.ahead and arrives else 0
             if slow and self.ahead and through and self.pipe.target.columns:
                 count = 2  # one is filled while the product reads the other
             split = parts > 1 and not self.ahead and bool(self._computed(dot, side, True))
-            if not split:  # else it has become its parts before the product runs
+            if split:  # it becomes its parts where it is multiplied, whoever has loaded it before
+                operand = Apply("parts", (operand,), operand.type)
+            else:
                 where = kept if count else passing
                 where.append((load, max(count, 1) * value_bytes(load, self.blocks)))
         elif load is not None and not (side == 0 and through and self._elsewhere(load, parts)):
@@ -317,8 +339,19 @@ class _Loop:
             use = self._uses.get(dot)
             whole = use is not None and use.stays and not use.copied and self.ahead
             found = kept if whole else passing  # which the product reads while the next turn begins
-            found += self._computed(dot, side, load is not None)
+            found += [(operand, n) for n in self._computed(dot, side, load is not None)]
         return kept, passing
+
+    @cached_property
+    def _both_ways(self) -> frozenset[Load]:
+        """What warps sum along the last dimension of in one product, and along another in others.
+
+        Of 2 bytes both are read from one place.  Others lie in two, and none is copied ahead.
+        """
+        dots = [dot for dot in self._dots() if not self._asynchronous(dot)]
+        ways = {(self._source(d.args[n])[0], sums_across(d, n)) for d in dots for n in (0, 1)}
+        found = Counter(load for load, _ in ways if load and itemsize(load.type.dtype) != 2)
+        return frozenset(load for load, count in found.items() if count > 1)
 
     @cached_property
     def _uses(self) -> Mapping[Apply, ProductUse]:
@@ -342,14 +375,31 @@ class _Loop:
             (plain and load is not None) or not depends(a, self.loop)
             for a, (load, plain) in zip(dot.args, sources, strict=True)
         )
-        fed = [
-            n
-            for n, d in enumerate(dots)
-            if any(dot in reached(a, self.made) for a in self._needs(d))
-        ]
+        fed = [n for n, other in enumerate(dots) if self._feeds(dot, other)]
         stores = [s.value for s in self.loop.body if isinstance(s, Store)]
         read = bool(fed) or any(dot in reached(value, self.made) for value in stores)
         return ProductUse(loads, fed, all(given), read)
+
+    def _rearranged(self, dot: Apply) -> int:
+        """Bytes that a sum of asynchronous products passes before the last one is added to it.
+
+        Triton 3.6 lays all warps along the rows of those that others need, and no more along the
+        last one's than it has rows for.  Of three for one the small right part has left memory.
+        """
+        rows, _ = self._shape(dot)
+        alike = self.pipe.target.columns or rows >= MATRIX * self.pipe.warps
+        others = [d for d in self._dots() if d != dot]
+        if alike or not self._asynchronous(dot) or any(self._feeds(dot, d) for d in others):
+            return 0
+        size = min(WIDE * LANES * self.pipe.warps, value_bytes(dot, self.blocks))
+        if self.pipe.parts(dot) > 1:
+            return max(size - value_bytes(dot.args[1], self.blocks), 0)
+        _, _, *added = self._needs(dot)
+        return size if any(meant(e, self.made) in others for e in added) else 0
+
+    def _feeds(self, dot: Apply, other: Apply) -> bool:
+        """Whether another product needs the result of one in the same iteration."""
+        return any(dot in reached(a, self.made) for a in self._needs(other))
 
     def _needs(self, dot: Apply) -> tuple[Expr, ...]:
         """What a product is computed from: its operands, and what it is added to."""
@@ -386,27 +436,27 @@ class _Loop:
         several = prod(lanes_of(d, self.blocks) for d in dot.type.shape[:-2]) > 1
         return several or side == 0 or itemsize(dot.args[1].type.dtype) >= LEAST_COPY
 
-    def _computed(self, dot: Apply, side: int, loaded: bool) -> list[tuple[Expr, int]]:
-        """What passes through shared memory of an operand that was computed in registers.
+    def _computed(self, dot: Apply, side: int, loaded: bool) -> list[int]:
+        """Bytes of what passes through shared memory of an operand that was computed in registers.
 
         An asynchronous product reads its right operand there, and a left one that is turned, unless
-        it is float32.  Others take what is made of loads alone where it is computed, and not what
-        depends on positions or sums; warps that lie along the columns of results hold rows of
-        products that others need.
+        it is loaded as float32.  Others take what is made of loads alone where it is computed, and
+        not what depends on positions or sums; warps that lie along the columns of results hold rows
+        of products that others need.
         """
         operand, parts = dot.args[side], self.pipe.parts(dot)
         size = value_bytes(operand, self.blocks)
         if self._asynchronous(dot):
-            apart = self._lies(operand) and not (loaded or self.ahead)
-            passes = side == 1 or (parts == 1 and (_turned(dot) or apart))
-            return [(operand, parts * size)] if passes else []
+            apart = parts == 1 and self._lies(operand) and not (loaded or self.ahead)
+            turned = is_turned(dot) and (parts == 1 or not (loaded or self.pipe.target.columns))
+            return [parts * size] if side == 1 or turned or apart else []
         if loaded:
             return []
         by_number, made_before = of_loads(operand, self.made), not multiplied(operand, self.made)
         if by_number and side == 1 and self.ahead:
             return []  # it arrives before, and threads take their numbers of it
         if parts == 1 and made_before:
-            return [] if by_number else [(operand, size)]
+            return [] if by_number else [size]
         every = list(dict.fromkeys(dots_in(self.loop)))  # and those of loops inside, which feed it
         across = any(rows < columns for rows, columns in map(self._shape, every))
         chained = len(every) > 1 and across
@@ -414,8 +464,8 @@ class _Loop:
         gone = parts > 1 and not self.ahead and self._source(dot.args[1])[0] is not None
         if side == 0 and (gone or not chained):
             whole = made_before and not (by_number or chained)  # and split where it is multiplied
-            return [(operand, size)] if whole else []
-        return [(operand, parts * size)]
+            return [size] if whole else []
+        return [parts * size]
 
     def _lies(self, operand: Expr) -> bool:
         """Whether an operand of asynchronous products lies as memory does, which they read it from.
@@ -446,44 +496,3 @@ class _Loop:
                 return self._source(self.made[name])
             case _:
                 return None, False
-
-
-def _across(dot: Apply, side: int) -> bool:
-    """Whether a product sums over another than the last dimension of what was loaded."""
-    contract: tuple[int, int] = dot.attr("contract")
-    operand, across = dot.args[side], contract[side] != dot.args[side].type.rank - 1
-    while isinstance(operand, Apply) and operand.op in ("transpose", "cast"):
-        across ^= operand.op == "transpose"
-        operand = operand.args[0]
-    return across
-
-
-def _turns(operand: Expr) -> bool:
-    """Whether registers turn what is multiplied."""
-    while isinstance(operand, Apply) and operand.op == "cast":
-        operand = operand.args[0]
-    return isinstance(operand, Apply) and operand.op == "transpose"
-
-
-def _turned(dot: Apply) -> bool:
-    """Whether the left operand is multiplied in another order than it has."""
-    contract: tuple[int, int] = dot.attr("contract")
-    left = dot.args[0]
-    return contract[0] != left.type.rank - 1 or (isinstance(left, Apply) and left.op == "transpose")
-
-
-def _picked(load: Load, loop: Loop, made: Mapping[str, Expr]) -> bool:
-    """Whether tiles of positions that move with the loop say which rows are loaded."""
-    parts = (e for i in load.index for x in index_exprs(i) for e in reached(x, made))
-    return any(isinstance(e, Load) and e.type.shape and _moves(e, loop.axis, made) for e in parts)
-
-
-def _moves(load: Load, axis: str, made: Mapping[str, Expr]) -> bool:
-    """Whether iterations of a loop load different elements."""
-    parts = [e for i in load.index for x in index_exprs(i) for e in reached(x, made)]
-    along = any(isinstance(i, Along) and i.axis == axis for i in load.index)
-    return along or any(
-        (isinstance(e, GridIndex | TileIndex | TileScalar) and e.axis == axis)
-        or (isinstance(e, Load) and _moves(e, axis, made))
-        for e in parts
-    )

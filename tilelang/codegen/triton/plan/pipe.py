@@ -30,6 +30,7 @@ class Pipe:
     stages: int
     precision: str  # of float32
     boxes: bool = False  # whether descriptors copy operands, whatever dimensions of one they have
+    repeats: bool = False  # whether a program takes one result after another
     tight: bool = False  # whether long rows are multiplied in parts however few they are
 
     @property

@@ -17,7 +17,6 @@ from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.ir import (
     Assign,
     GridIndex,
-    KernelIR,
     Load,
     Loop,
     Stmt,
@@ -81,19 +80,6 @@ def _single(body: tuple[Stmt, ...]) -> tuple[tuple[Assign, ...], Loop | None]:
     if not isinstance(last, Loop) or len(assigns) != len(before):
         return (), None
     return assigns, last
-
-
-def programs(ir: KernelIR, facts: Facts, loop: Loop) -> frozenset[str]:
-    """The axes of known range of which a program runs one iteration; those of items are loops."""
-    found: set[str] = set()
-    body: tuple[Stmt, ...] = (loop,)
-    while True:
-        _, inner = _single(body)
-        if inner is None or not runs_in_any_order(facts, inner):
-            return frozenset(found)
-        if ir.axis(inner.axis).static is not None:
-            found.add(inner.axis)
-        body = inner.body
 
 
 def runs_in_any_order(facts: Facts, loop: Loop) -> bool:
