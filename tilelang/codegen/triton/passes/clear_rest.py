@@ -131,8 +131,7 @@ def _cut(ir: KernelIR, entry: Along, size: int) -> tuple[str, str] | None:
             next_one = integers.linear(after) == ({GridIndex(group): 1}, 1)
             source = ir.tensor(first)
             given = source.role == "input" and not source.mutated
-            long = axis.max_extent is None or axis.max_extent >= size
-            if first == last and whole and next_one and given and long:
+            if first == last and whole and next_one and given:
                 return first, group
         case _:
             pass  # a range of no table

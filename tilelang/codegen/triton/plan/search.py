@@ -122,7 +122,7 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
         refuse_descriptors(problem.ir, pointers)
     return Plan(
         problem.ir, config, target, tuple(launches),
-        (*_outputs(problem.ir), *scratch),
+        (*_outputs(problem), *scratch),
         tuple(_result(problem.ir, n) for n in problem.ir.returns),
         tuple(sorted(blocks.items())),
         parts,
@@ -245,8 +245,11 @@ def _without_implied(stmt: Stmt) -> tuple[Stmt, ...]:
     return (replace(stmt, carries=level.carries, body=body),)
 
 
-def _outputs(ir: KernelIR) -> tuple[Buffer, ...]:
-    return tuple(Buffer(t.name, t.shape, t.dtype, t.fill) for t in ir.tensors if t.role == "output")
+def _outputs(problem: Problem) -> tuple[Buffer, ...]:
+    """What the host makes; it fills nothing that stores cover before anybody looks."""
+    covered = {o.tensor for o in problem.facts.outputs if o.covered}
+    fills = {t: None if t.name in covered else t.fill for t in problem.ir.tensors}
+    return tuple(Buffer(t.name, t.shape, t.dtype, f) for t, f in fills.items() if t.role == "output")
 
 
 def _result(ir: KernelIR, name: str) -> Result:
