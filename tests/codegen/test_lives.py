@@ -67,6 +67,7 @@ def test_many_blocks_have_more_warps_or_fewer_rows(name, target, alive, chosen):
         ("grouped_gemm_gelu", "cuda:sm90", None),
         ("grouped_gemm", "cuda:sm89", 255),
         ("matmul", "cuda:sm89", None),
+        ("varlen_attention", "cuda:sm80", 255),  # of 128 it spilled 8 bytes
     ],
 )
 def test_registers_of_rows_in_groups(name, target, registers):

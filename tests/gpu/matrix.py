@@ -182,7 +182,7 @@ def page(found: Sequence[Row], archs: Sequence[int], triton: str) -> str:
     every = [c for row in found for c in row.cells]
     refused, left = sum(c.refused for c in every), sum(c.problem == NOT_ASKED for c in every)
     bad, total = sum(bool(c.faults) for c in every), len(every) - refused - left
-    dtypes = list(dict.fromkeys(row.dtype for row in found))
+    dtypes = [d for d in DTYPES if any(row.dtype == d for row in found)]
     made = MADE.format(
         examples=len({row.example for row in found}),
         dtypes=" and ".join([", ".join(dtypes[:-1]), dtypes[-1]] if dtypes[1:] else dtypes),
@@ -193,7 +193,7 @@ def page(found: Sequence[Row], archs: Sequence[int], triton: str) -> str:
         triton=triton,
     )
     lines = [TITLE, "", textwrap.fill(made, 100), "", textwrap.fill(COLUMNS, 100)]
-    for dtype in (d for d in DTYPES if d in dtypes):
+    for dtype in dtypes:
         names = ["example", *(f"sm_{a}" for a in archs)]
         lines += ["", f"## {dtype}", "", f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
         for row in found:

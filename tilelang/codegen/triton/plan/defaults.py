@@ -365,8 +365,9 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     cut = wide and warps == 4 and not found.fused and of_groups(problem, found)
     cut = cut or (target.matrix_warps == 1 and beside(problem.ir, found))
     # for attention in float32 ptxas takes 199 to 234 on sm_100, and 168 for ragged rows and keys,
-    # which spilled 8 bytes; allowed more it takes 180
-    cut = cut or (three and warps == 4 and target.columns > 0 and not found.backward)
+    # which spilled 8 bytes; allowed more it takes 180; of the 128 that it aims for on sm_80, too
+    attends = found.fused or target.columns > 0
+    cut = cut or (three and warps == 4 and attends and not found.backward)
     # a state in float32 spills, and ptxas gives up: of 32 registers it spills 22,136 bytes
     cut = cut or (three and bool(states(problem.ir)))
     # norms of 256 numbers take 148, and of the 128 that it aims for spilled 16 bytes on sm_80
