@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.fuzzing.repeated import repeated
+from tests.fuzzing.trial import try_kernel
+from tilelang.analysis import stores
 from tilelang.analysis.mistakes import FIXED
 from tilelang.ir import TensorSpec
 
@@ -98,3 +103,10 @@ def test_of_tiles_that_are_fixed_the_author_knows_what_they_store():
     x = np.ones((6, 8), np.float32)
     wanted = np.kron(np.eye(2), np.ones((4, 4)))[:6, :6]
     np.testing.assert_array_equal(tile.kernel(of_a_fixed_tile).reference(x), wanted)
+
+
+def test_random_kernels_notice_what_is_accepted(monkeypatch):
+    program = repeated(random.Random(9))  # y1[index1[t], t] = x1[t]
+    assert try_kernel(program, None, (0,)).kind == "refused"
+    monkeypatch.setattr(stores, "_squares", lambda *_: ())
+    assert try_kernel(program, None, (0,)).kind == "accepted"

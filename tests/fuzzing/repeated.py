@@ -36,7 +36,9 @@ def repeated(rng: random.Random) -> Program:
     rng.shuffle(masks)
     picked = Pick("t", through="index1")
     place = (picked, *columns)
-    if not columns and rng.random() < 0.2:  # to be refused: a tile has more pairs than positions
+    if (
+        not (columns or masks) and rng.random() < 0.5
+    ):  # refused: a tile has more pairs than positions
         place = (picked, Pick("t"))
     store = Store("y1", place, Load("x1", (Pick("t"), *columns)), masks=tuple(masks))
     axes = (*outer, over, *((COLUMNS,) if columns else ()))
