@@ -106,3 +106,21 @@ def test_pairs_of_positions_are_few():
     assert dict(ranks.default_config(*args, target="cuda:sm90").blocks) == {"t": 64, "u": 64}
     config = turned.default_config(tile.spec((4096, 4096), "bfloat16"), target="cuda:sm90")
     assert prod(n for _, n in config.blocks) == 32768
+
+
+@tile.kernel
+def appended(k, place, offsets):
+    """Of several rows for a place the last one stays: ordered, and no sum."""
+    y = hl.zeros([64, k.shape[1]], dtype=k.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[place[t], :] = k[t, :]
+    return y
+
+
+def test_rows_that_are_placed_are_no_reduction():
+    """One warp for 16 rows, as for sums of groups, had 8 bytes on the stack on sm_80."""
+    rows, ints = tile.spec((4096, 128), "bfloat16"), tile.spec((4096,), "int32")
+    lowered = appended.lower(rows, ints, tile.spec((65,), "int32"), target="cuda:sm80")
+    assert [(one.warps, one.stages) for one in lowered.plan.launches] == [(8, 1)]
+    assert dict(lowered.plan.blocks) == {"t": 32}
