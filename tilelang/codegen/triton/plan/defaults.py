@@ -380,8 +380,10 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     cut = cut or (three and warps == 4 and attends and not found.backward)
     # a state in float32 spills, and ptxas gives up: of 32 registers it spills 22,136 bytes
     cut = cut or (three and bool(states(problem.ir)))
-    # norms of 256 numbers take 148, and of the 128 that it aims for spilled 16 bytes on sm_80
-    cut = cut or (wide and long > 0 and warps == 8)
+    # norms of 256 numbers take 148, and of the 128 that it aims for spilled 16 bytes on sm_80; so
+    # did the largest scores of ranges by ranges on sm_90, and 24 bytes on sm_100
+    both = found.itemsize == 4 and not wide and cut_both_ways(problem, found)
+    cut = cut or (warps == 8 and (both or (wide and long > 0)))
     return Width(
         warps, stages, "ieee", True, interiors=not found.backward and target.matrix_warps > 1,
         registers=REGISTERS if cut else None,
