@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tilelang.ir import Along, At, every_expr
 from tilelang.schedule.problem import Problem
 
-from .roles import minor, products
+from .roles import minor, products, scattered
 from .shapes import rows_of
 
 # Read once: one warp keeps whole columns, so that no sum crosses warps, and what the next tiles
@@ -54,7 +54,8 @@ class GroupTile:
 def group_tile(problem: Problem) -> GroupTile | None:
     """The tile, or None where no rows of groups are reduced, or where products do."""
     ragged = [a.name for a in problem.ir.axes if a.kind == "tile" and problem.rises(a.name)]
-    ordered = any(problem.fact(a).kind == "ordered" for a in ragged)
+    placed = scattered(problem.ir)  # the last row for a place stays: nothing is reduced
+    ordered = any(problem.fact(a).kind == "ordered" and a not in placed for a in ragged)
     if not ordered or products(problem.ir) or any(not minor(problem.ir, a) for a in ragged):
         return None
     if len(ragged) == 1:
