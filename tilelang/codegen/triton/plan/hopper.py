@@ -115,7 +115,7 @@ def block(problem: Problem, found: Roles, target: Target, axis: Axis) -> int | N
         keys = side_by_side(problem, found, target) and "summed" in role
         return 32 if keys and short is not None and short <= SHORTEST else None
     dots = products(problem.ir)
-    if len(dots) > 1 or not turns_bytes(dots[0]) or len(role) != 1:
+    if len(dots) > 1 or not turns_bytes(dots[0]) or {*found.of.values()} != {*map(_only, BYTES)}:
         return None
     (one,) = role
     wanted = BYTES.get(one)
@@ -134,6 +134,10 @@ def by_pointers(problem: Problem, found: Roles) -> bool:
 def pair(target: Target) -> int:
     """Bytes of shared memory of each of two programs on a processor."""
     return (target.shared + RESERVED) // 2 - RESERVED
+
+
+def _only(role: str) -> frozenset[str]:
+    return frozenset({role})
 
 
 def _square(found: Roles, blocks: Mapping[str, int]) -> bool:

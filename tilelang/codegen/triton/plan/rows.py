@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilelang.ir import every_loop
+from tilelang.ir import Loop, every_loop
 from tilelang.schedule.problem import Problem
 
 from .roles import minor, products
@@ -41,15 +41,20 @@ class RowTile:
 
 def row_tile(problem: Problem) -> RowTile | None:
     """The tile, or None where no tiles of a row's columns are reduced, or where products are."""
-    ir = problem.ir
-    tiles = [a.name for a in ir.axes if a.kind == "tile"]
-    along = [a for a in tiles if minor(ir, a) == 0 and a not in problem.read]
-    reduced = [s for s in every_loop(ir.body) if s.axis in along and s.carries]
-    if products(ir) or not reduced or not set(tiles) - set(along):
+    if products(problem.ir):
         return None
-    axes = frozenset(along)
+    found = (_of_nest(problem, tuple(every_loop((nest,)))) for nest in problem.ir.body)
+    return next(filter(None, found), None)
+
+
+def _of_nest(problem: Problem, loops: tuple[Loop, ...]) -> RowTile | None:
+    tiles = [s for s in loops if problem.axis(s.axis).kind == "tile"]
+    inner = [s for s in tiles if not any(isinstance(one, Loop) for one in s.body)]
+    along = [s for s in inner if not minor(problem.ir, s.axis) and s.axis not in problem.read]
+    carried = [len(s.carries) for s in along if s.carries]
+    if not carried or len(inner) == len(tiles):
+        return None
+    axes = frozenset(s.axis for s in along)
     if len(along) > 1:
         return RowTile(axes, 2048, 2048, 256)
-    if len(reduced[0].carries) > 1:
-        return RowTile(axes, 256, 1024, 256)
-    return RowTile(axes, 512, 4096, 512, 3)
+    return RowTile(axes, 256, 1024, 256) if carried[0] > 1 else RowTile(axes, 512, 4096, 512, 3)
