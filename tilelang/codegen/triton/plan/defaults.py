@@ -279,7 +279,7 @@ def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[
     """Warps and stages for given blocks, where the config leaves them open."""
     found = roles(problem.ir)
     first = _products(problem, found, blocks, target) if found.count else _plain(problem, blocks)
-    measured = found.count and hopper.form(problem, found, target, config, blocks)
+    measured = found.count and hopper.form(problem, found, target, config, blocks, first.warps)
     if is_flat(problem, found, target, config, blocks):
         first = replace(first, stages=4, flat=True, resident=1)
     elif measured:

@@ -16,6 +16,7 @@ from tilelang.ir import Apply, Axis, Expr
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
+from .carried import states
 from .pipe import MATRIX_ROWS, turns_bytes
 from .roles import Roles, products, widest
 from .shapes import (
@@ -57,14 +58,19 @@ class Form:
 
 
 def form(
-    problem: Problem, found: Roles, target: Target, config: Config, blocks: Mapping[str, int]
+    problem: Problem,
+    found: Roles,
+    target: Target,
+    config: Config,
+    blocks: Mapping[str, int],
+    warps: int,
 ) -> Form | None:
-    """The form of programs; None where nothing was measured."""
+    """The form of programs that would have so many warps; None where nothing was measured."""
     if not boxed(target) or found.itemsize > 2 or widest(problem.ir) > WIDEST:
         return None
     pointers = config.indexing == "pointer"
     if found.fused:
-        return _fused(problem, found, target, blocks)
+        return _fused(problem, found, target, blocks, warps)
     if found.count > 1:
         # two products of one operand: 1188 us instead of 1642 for 64 groups of 4096 x 2048
         return Form(8, 3) if _square(found, blocks) else None
@@ -82,18 +88,18 @@ def form(
 
 
 def _fused(
-    problem: Problem, found: Roles, target: Target, blocks: Mapping[str, int]
+    problem: Problem, found: Roles, target: Target, blocks: Mapping[str, int], warps: int
 ) -> Form | None:
-    """Attention and what is like it, of 64 rows."""
+    """Attention and its gradients, of 64 rows."""
     of_rows = [blocks[a] for a, role in found.of.items() if "rows" in role]
-    if any(rows != MATRIX_ROWS for rows in of_rows):
+    if any(rows != MATRIX_ROWS for rows in of_rows) or states(problem.ir):
         return None
     if found.backward:
         # the gradients of keys and values 785 us instead of 1573, of all three 2008 and 5162; with
         # three steps there is no memory for a second program: 1389
         every = all(block == MATRIX_ROWS for name, block in blocks.items() if name in found.of)
         return Form(4, 2) if every else None
-    if side_by_side(problem, found, target):
+    if side_by_side(problem, found, target) and warps == 4:
         # the gradient of queries 525 us instead of 799
         known = all(problem.axis(a).static for a, role in found.of.items() if "summed" in role)
         # results that take the same time each: 157 us instead of 183 where what descriptors tell
@@ -112,8 +118,9 @@ def block(problem: Problem, found: Roles, target: Target, axis: Axis) -> int | N
     role = found.of[axis.name]
     if found.fused:
         short = average_rows(problem, axis)
-        keys = side_by_side(problem, found, target) and "summed" in role
-        return 32 if keys and short is not None and short <= SHORTEST else None
+        keys = side_by_side(problem, found, target) and "summed" in role and found.count == 2
+        few = short is not None and short <= SHORTEST and widest(problem.ir) <= WIDEST
+        return 32 if keys and few else None
     dots = products(problem.ir)
     if len(dots) > 1 or not turns_bytes(dots[0]) or {*found.of.values()} != {*map(_only, BYTES)}:
         return None
@@ -124,8 +131,8 @@ def block(problem: Problem, found: Roles, target: Target, axis: Axis) -> int | N
 
 def by_pointers(problem: Problem, found: Roles) -> bool:
     """Whether ranges are so short that no descriptor of their own pays."""
-    if found.backward:
-        return False  # whose registers addresses do not fit into: 785 us instead of 925
+    if found.fused and (found.count > 2 or widest(problem.ir) > WIDEST):
+        return False  # addresses take registers that such have not: gradients 785 us and not 925
     along = [a for a, role in found.of.items() if "summed" in role and a in problem.read]
     rows = [average_rows(problem, problem.ir.axis(a)) for a in along]
     return any(r is not None and r <= SHORT for r in rows)
