@@ -219,7 +219,7 @@ PLANTED_LIVES = {
         "Life", "after", lambda self, before: replace(before or self, last=self.last),
     ),
     "a program's only iteration keeps operands": (
-        "_Loop", "_moves", lambda self, load: memory._moves(load, self.loop.axis, self.made),
+        "_Loop", "_moves", lambda self, load: memory.moves_along(load, self.loop.axis, self.made),
     ),
 }  # fmt: skip
 
@@ -328,7 +328,7 @@ def test_planted(bug, monkeypatch):
 
 @needs_examples_in_torch
 def test_a_picked_row_takes_half_of_the_stages(monkeypatch):
-    monkeypatch.setattr(memory, "_moves", lambda load, axis, made: True)
+    monkeypatch.setattr(memory, "moves_along", lambda load, axis, made: True)
     assert disagrees()
 
 

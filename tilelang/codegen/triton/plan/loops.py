@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from tilelang.ir import (
+    Along,
     Apply,
     Assign,
     Body,
     Expr,
+    GridIndex,
     KernelIR,
     Load,
     Loop,
     Stmt,
+    TileIndex,
+    TileScalar,
     every_expr,
+    reached,
     statement_exprs,
     walk,
 )
-from tilelang.ir.traversal import map_body
+from tilelang.ir.traversal import index_exprs, map_body
 
 
 def own_exprs(loop: Loop) -> Iterator[Expr]:
@@ -46,6 +51,17 @@ def copies_ahead(ir: KernelIR, loop: Loop, stored: Collection[str]) -> bool:
     innermost = not any(isinstance(s, Loop) for s in loop.body)
     free = all(ir.root(load.tensor) not in stored for load in loads)
     return innermost and bool(loads) and free
+
+
+def moves_along(load: Load, axis: str, made: Mapping[str, Expr]) -> bool:
+    """Whether iterations of a loop load different elements."""
+    parts = [e for i in load.index for x in index_exprs(i) for e in reached(x, made)]
+    along = any(isinstance(i, Along) and i.axis == axis for i in load.index)
+    return along or any(
+        (isinstance(e, GridIndex | TileIndex | TileScalar) and e.axis == axis)
+        or (isinstance(e, Load) and moves_along(e, axis, made))
+        for e in parts
+    )
 
 
 def without(loop: Loop, once: Collection[str]) -> Loop:

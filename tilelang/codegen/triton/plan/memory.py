@@ -23,41 +23,39 @@ from math import prod
 
 from tilelang.analysis.facts import Facts
 from tilelang.ir import (
-    Along,
     Apply,
     Assign,
     At,
     Body,
     Dim,
     Expr,
-    GridIndex,
     KernelIR,
     Load,
     Loop,
     Store,
-    TileIndex,
-    TileScalar,
     Var,
     every_loop,
     every_store,
+    meant,
     multiplied,
     reached,
     statement_exprs,
     walk,
 )
-from tilelang.ir.traversal import definitions, index_exprs
+from tilelang.ir.traversal import definitions
 from tilelang.language.dtypes import itemsize
 
 from .alignment import LEAST_COPY, uncopied
 from .latency import copied
 from .life import Life
-from .loops import copies_ahead, dots_in, own_dots, own_exprs, without
+from .loops import copies_ahead, dots_in, moves_along, own_dots, own_exprs, without
 from .pipe import Pipe, turns_bytes
 from .placement import place
 from .problem import Prepared
-from .reductions import lanes_of, moved_bytes, reduction_bytes, value_bytes
-from .results import leaving_bytes, of_loads
+from .reductions import LANES, WIDE, lanes_of, moved_bytes, reduction_bytes, value_bytes
+from .results import MATRIX, leaving_bytes, of_loads
 from .roles import products, summed
+from .sides import is_turned, registers_turn, sums_across
 from .turns import ProductUse, turns
 from .unmoved import depends
 
@@ -163,7 +161,7 @@ class _Loop:
         kept, beside = self._held(parts)
         for load in self._others({*kept, *(key for key, _ in beside)}) if dots else ():
             kept[load] = self.ahead * value_bytes(load, self.blocks)
-        needs = [inside(what) if isinstance(what, Loop) else 0 for _, what in parts]
+        needs = [inside(w) if isinstance(w, Loop) else self._rearranged(w) for _, w in parts]
         most = (sum((n, *(b.beside(i) for b in beside.values()))) for i, n in enumerate(needs))
         passing = max((b.size for b in beside.values() if b.passes), default=0)
         numbers = NUMBER * sum(not e.type.shape for e in self._copied) if self.ahead else 0
@@ -220,16 +218,19 @@ class _Loop:
                 whole, passing = self._operand(dot, side)
                 for key, size in whole:
                     kept[key] = max(kept.get(key, 0), size)
-                read = None if self._asynchronous(dot) else (side, _across(dot, side))
+                read = None if self._asynchronous(dot) else (side, sums_across(dot, side))
                 several = read is not None and self.pipe.parts(dot) > 1
                 # what several products turn passes through memory for each of them
-                turned = uses[dot.args[side]] > 1 and _turns(dot.args[side])
-                way = read if turned else None
+                turned = uses[dot.args[side]] > 1 and registers_turn(dot.args[side])
                 for key, size in passing:
-                    again = (key, way) not in beside and any(one == key for one, _ in beside)
+                    both = key in self._both_ways
+                    way = read if turned or (both and not several) else None
+                    seen = (key, way) not in beside and any(key == k for k, _ in beside)
+                    again = seen and not both
                     first = number if again else min(made.get(key, number), number)
+                    last = first if both and several else number  # registers hold it from then on
                     passes = several and isinstance(key, Load)
-                    life = Life(size, first, number, read, passes, waits)
+                    life = Life(size, first, last, read, passes, waits)
                     beside[key, way] = life.after(beside.get((key, way)))
                 if any(not isinstance(key, Load) for key, _ in passing):
                     waits = number
@@ -295,7 +296,7 @@ class _Loop:
     def _moves(self, load: Load) -> bool:
         """Whether iterations load different elements; a program's only one keeps nothing."""
         axes = self.bounds or {self.loop.axis}
-        return not self.runs or any(_moves(load, axis, self.made) for axis in axes)
+        return not self.runs or any(moves_along(load, axis, self.made) for axis in axes)
 
     def _operand(self, dot: Apply, side: int) -> tuple[list, list]:
         """(kept for the loop, passing while the product runs) of an operand: keys and bytes."""
@@ -310,18 +311,21 @@ class _Loop:
         if load is not None and self._moves(load):
             # warps that turn the left operand do it in registers, where no copies arrive of which
             # each thread wants less than the 4 bytes that one takes
-            turned = side == 0 and _turned(dot) and itemsize(load.type.dtype) < LEAST_COPY
+            turned = side == 0 and is_turned(dot) and itemsize(load.type.dtype) < LEAST_COPY
             slow = load.tensor in self.slow
             # bytes that each warp turns pass through registers, and the left operand waits for them
             later = turns_bytes(dot) and self.pipe.grouped and not self.pipe.target.columns
             slow = slow or (later and side == 1)
             arrives = (through or (flat and not turned)) and not slow
+            arrives = arrives and load not in self._both_ways
             count = self._turns.get(load, self.ahead + ((through or later) and direct))
             count = count if self.ahead and arrives else 0
             if slow and self.ahead and through and self.pipe.target.columns:
                 count = 2  # one is filled while the product reads the other
             split = parts > 1 and not self.ahead and bool(self._computed(dot, side, True))
-            if not split:  # else it has become its parts before the product runs
+            if split:  # it becomes its parts where it is multiplied, whoever has loaded it before
+                operand = Apply("parts", (operand,), operand.type)
+            else:
                 where = kept if count else passing
                 where.append((load, max(count, 1) * value_bytes(load, self.blocks)))
         elif load is not None and not (side == 0 and through and self._elsewhere(load, parts)):
@@ -336,8 +340,19 @@ class _Loop:
             use = self._uses.get(dot)
             whole = use is not None and use.stays and not use.copied and self.ahead
             found = kept if whole else passing  # which the product reads while the next turn begins
-            found += self._computed(dot, side, load is not None)
+            found += [(operand, n) for n in self._computed(dot, side, load is not None)]
         return kept, passing
+
+    @cached_property
+    def _both_ways(self) -> frozenset[Load]:
+        """What warps sum along the last dimension of in one product, and along another in others.
+
+        Of 2 bytes both are read from one place.  Others lie in two, and none is copied ahead.
+        """
+        dots = [dot for dot in self._dots() if not self._asynchronous(dot)]
+        ways = {(self._source(d.args[n])[0], sums_across(d, n)) for d in dots for n in (0, 1)}
+        found = Counter(load for load, _ in ways if load and itemsize(load.type.dtype) != 2)
+        return frozenset(load for load, count in found.items() if count > 1)
 
     @cached_property
     def _uses(self) -> Mapping[Apply, ProductUse]:
@@ -361,14 +376,31 @@ class _Loop:
             (plain and load is not None) or not depends(a, self.loop)
             for a, (load, plain) in zip(dot.args, sources, strict=True)
         )
-        fed = [
-            n
-            for n, d in enumerate(dots)
-            if any(dot in reached(a, self.made) for a in self._needs(d))
-        ]
+        fed = [n for n, other in enumerate(dots) if self._feeds(dot, other)]
         stores = [s.value for s in self.loop.body if isinstance(s, Store)]
         read = bool(fed) or any(dot in reached(value, self.made) for value in stores)
         return ProductUse(loads, fed, all(given), read)
+
+    def _rearranged(self, dot: Apply) -> int:
+        """Bytes that a sum of asynchronous products passes before the last one is added to it.
+
+        Triton 3.6 lays all warps along the rows of those that others need, and no more along the
+        last one's than it has rows for.  Of three for one the small right part has left memory.
+        """
+        rows, _ = self._shape(dot)
+        alike = self.pipe.target.columns or rows >= MATRIX * self.pipe.warps
+        others = [d for d in self._dots() if d != dot]
+        if alike or not self._asynchronous(dot) or any(self._feeds(dot, d) for d in others):
+            return 0
+        size = min(WIDE * LANES * self.pipe.warps, value_bytes(dot, self.blocks))
+        if self.pipe.parts(dot) > 1:
+            return max(size - value_bytes(dot.args[1], self.blocks), 0)
+        _, _, *added = self._needs(dot)
+        return size if any(meant(e, self.made) in others for e in added) else 0
+
+    def _feeds(self, dot: Apply, other: Apply) -> bool:
+        """Whether another product needs the result of one in the same iteration."""
+        return any(dot in reached(a, self.made) for a in self._needs(other))
 
     def _needs(self, dot: Apply) -> tuple[Expr, ...]:
         """What a product is computed from: its operands, and what it is added to."""
@@ -405,27 +437,27 @@ class _Loop:
         several = prod(lanes_of(d, self.blocks) for d in dot.type.shape[:-2]) > 1
         return several or side == 0 or itemsize(dot.args[1].type.dtype) >= LEAST_COPY
 
-    def _computed(self, dot: Apply, side: int, loaded: bool) -> list[tuple[Expr, int]]:
-        """What passes through shared memory of an operand that was computed in registers.
+    def _computed(self, dot: Apply, side: int, loaded: bool) -> list[int]:
+        """Bytes of what passes through shared memory of an operand that was computed in registers.
 
         An asynchronous product reads its right operand there, and a left one that is turned, unless
-        it is float32.  Others take what is made of loads alone where it is computed, and not what
-        depends on positions or sums; warps that lie along the columns of results hold rows of
-        products that others need.
+        it is loaded as float32.  Others take what is made of loads alone where it is computed, and
+        not what depends on positions or sums; warps that lie along the columns of results hold rows
+        of products that others need.
         """
         operand, parts = dot.args[side], self.pipe.parts(dot)
         size = value_bytes(operand, self.blocks)
         if self._asynchronous(dot):
-            apart = self._lies(operand) and not (loaded or self.ahead)
-            passes = side == 1 or (parts == 1 and (_turned(dot) or apart))
-            return [(operand, parts * size)] if passes else []
+            apart = parts == 1 and self._lies(operand) and not (loaded or self.ahead)
+            turned = is_turned(dot) and (parts == 1 or not (loaded or self.pipe.target.columns))
+            return [parts * size] if side == 1 or turned or apart else []
         if loaded:
             return []
         by_number, made_before = of_loads(operand, self.made), not multiplied(operand, self.made)
         if by_number and side == 1 and self.ahead:
             return []  # it arrives before, and threads take their numbers of it
         if parts == 1 and made_before:
-            return [] if by_number else [(operand, size)]
+            return [] if by_number else [size]
         every = list(dict.fromkeys(dots_in(self.loop)))  # and those of loops inside, which feed it
         across = any(rows < columns for rows, columns in map(self._shape, every))
         chained = len(every) > 1 and across
@@ -433,8 +465,8 @@ class _Loop:
         gone = parts > 1 and not self.ahead and self._source(dot.args[1])[0] is not None
         if side == 0 and (gone or not chained):
             whole = made_before and not (by_number or chained)  # and split where it is multiplied
-            return [(operand, size)] if whole else []
-        return [(operand, parts * size)]
+            return [size] if whole else []
+        return [parts * size]
 
     def _lies(self, operand: Expr) -> bool:
         """Whether an operand of asynchronous products lies as memory does, which they read it from.
@@ -465,38 +497,3 @@ class _Loop:
                 return self._source(self.made[name])
             case _:
                 return None, False
-
-
-def _across(dot: Apply, side: int) -> bool:
-    """Whether a product sums over another than the last dimension of what was loaded."""
-    contract: tuple[int, int] = dot.attr("contract")
-    operand, across = dot.args[side], contract[side] != dot.args[side].type.rank - 1
-    while isinstance(operand, Apply) and operand.op in ("transpose", "cast"):
-        across ^= operand.op == "transpose"
-        operand = operand.args[0]
-    return across
-
-
-def _turns(operand: Expr) -> bool:
-    """Whether registers turn what is multiplied."""
-    while isinstance(operand, Apply) and operand.op == "cast":
-        operand = operand.args[0]
-    return isinstance(operand, Apply) and operand.op == "transpose"
-
-
-def _turned(dot: Apply) -> bool:
-    """Whether the left operand is multiplied in another order than it has."""
-    contract: tuple[int, int] = dot.attr("contract")
-    left = dot.args[0]
-    return contract[0] != left.type.rank - 1 or (isinstance(left, Apply) and left.op == "transpose")
-
-
-def _moves(load: Load, axis: str, made: Mapping[str, Expr]) -> bool:
-    """Whether iterations of a loop load different elements."""
-    parts = [e for i in load.index for x in index_exprs(i) for e in reached(x, made)]
-    along = any(isinstance(i, Along) and i.axis == axis for i in load.index)
-    return along or any(
-        (isinstance(e, GridIndex | TileIndex | TileScalar) and e.axis == axis)
-        or (isinstance(e, Load) and _moves(e, axis, made))
-        for e in parts
-    )
