@@ -12,7 +12,7 @@ import tilelang.language as hl
 from tests.compile_cache import CUDA, shared
 from tests.frameworks import needs_examples_in_torch
 from tests.gpu import kernels, legality, matrix
-from tests.gpu.compiler import case
+from tests.gpu.compiler import FLOAT8, case, dtypes_of
 from tests.subjects import SUBJECTS
 from tests.tiers import HALF, share
 from tilelang.aot import Assembled, Gone, compile_lowered
@@ -364,6 +364,22 @@ def test_a_case_that_does_not_compile():
     assert (cell.faults, str(cell)) == (("no",), "**fails**: no")
     page = matrix.page([matrix.Row("matmul", "bfloat16", (cell,))], (90,), "3.6.0")
     assert "1 of 1 are not as they should be" in page
+
+
+def test_what_an_architecture_does_not_compute_in_is_refused_and_no_fault():
+    worker = Answers(AssertionError("nothing is compiled"))
+    cell = matrix.cell(subject("quantized_matmul"), "float8_e5m2", 80, worker)
+    assert cell.faults == () and "float8_e5m2, and cuda:sm80 does not compute" in str(cell)
+    found = matrix.Row("quantized_matmul", "float8_e5m2", (cell, matrix.Cell(90, (), (), "no")))
+    page = matrix.page([found], (80, 90), "3.6.0")
+    assert "1 of 1 are not as they should be; 1 are refused in words" in " ".join(page.split())
+
+
+def test_operands_of_eight_bits_have_tables_of_their_own():
+    assert dtypes_of(subject("matmul")) == ("bfloat16", "float32")
+    assert dtypes_of(subject("quantized_grouped_gemm")) == ("int8", *FLOAT8)
+    x, w, scale = case(subject("weight_only_matmul"), FLOAT8[0])
+    assert (x.dtype, w.dtype, scale.dtype) == ("bfloat16", FLOAT8[0], "float32")
 
 
 # ---------------------------------------------------------------- random configs

@@ -52,12 +52,32 @@ def test_specialized_warps_have_no_part_for_it():
     w = tile.spec((8, 512, 1024), "bfloat16")
     config = tile.Config(warp_specialize=True)
     made = grouped_gemm.lower(HALF, w, OFFSETS, target="cuda:sm100", config=config).plan
-    assert [len(one.axes) > 2 and one.axes[0].name for one in made.launches][-1] == "row"
+    first, *others = ({axis.name for axis in one.axes} for one in made.launches)
+    assert "row" in first and others and not any("row" in names for names in others)
 
 
 def test_without_groups_all_is_filled():
     (buffer,) = plan(doubled, X, tile.spec((1,), "int32")).buffers
     assert buffer.fill == 0.0
+
+
+@tile.kernel
+def read_later(x, offsets):
+    """What the first launch stores and clears, the second one reads: all of it."""
+    z, y = hl.zeros(x.shape, dtype=x.dtype), hl.empty(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            z[t, :] = x[t, :] * 2.0
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = z[t, :] + 1.0
+    return y
+
+
+def test_what_a_later_launch_reads_is_cleared_by_the_one_that_stores_it():
+    first, second = plan(read_later, X, OFFSETS).launches
+    assert [a.name for a in first.axes] == ["g", "t", "row", "group", "column"]
+    assert [a.name for a in second.axes] == ["t_1"]
+    assert [b.fill for b in plan(read_later, X, OFFSETS).buffers] == [None, None]
 
 
 def test_the_ir_has_the_second_loop():
@@ -77,10 +97,10 @@ def test_examples():
     assert not clears(padded_to_jagged, padded, OFFSETS, 8192)  # which may end before the next
 
 
-def test_a_shorter_range_than_may_come_is_filled():
-    """Programs are as many as the longest range needs: what is behind that nobody would write."""
+def test_a_range_is_stored_whole_however_long_its_author_says_that_it_is():
+    """Programs take every n-th tile until none is left: no longest range says how many."""
     heads = tile.spec((4, 8192, 64), "float32")
-    assert not clears(jagged_attention, heads, heads, heads, OFFSETS, False, 1024)
+    assert clears(jagged_attention, heads, heads, heads, OFFSETS, False, 1024)
 
 
 def test_configs_say_nothing_of_it():
@@ -168,3 +188,58 @@ def test_other_stores_keep_their_fill(kernel):
 
 def test_padded_outputs_keep_theirs():
     assert plan(jagged_to_padded, X, OFFSETS, 1024).buffers[0].fill is not None
+
+
+# ---------------------------------------------------------------- what stores cover
+
+
+@tile.kernel
+def covered(x, n):
+    y, z = hl.zeros(x.shape, dtype=x.dtype), hl.full([x.shape[1]], 3.0, dtype=x.dtype)
+    for t in hl.tile(x.shape[0], block_size=64):
+        y[t, :] = x[t, :]
+    v = z.reshape(1, x.shape[1])
+    for d in hl.tile(x.shape[1]):
+        v[0, d] = x[0, d]
+    for t in hl.tile(x.shape[0]):
+        hl.atomic_add(y, [t, slice(None)], x[t, :])
+    return y, z
+
+
+@tile.kernel
+def guarded(x, n):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for i in hl.grid(x.shape[0]):
+        if n[0] > 0:
+            y[i, :] = x[i, :]
+    return y
+
+
+@tile.kernel
+def as_often_as_memory_says(x, n):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        for _ in hl.grid(n[0], max_extent=3):
+            y[t, :] = x[t, :]
+    return y
+
+
+@tile.kernel
+def read_before(x, n):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    total = hl.empty([x.shape[0]], dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        total[t] = y[t, :].sum(1)
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = x[t, :]
+    return y, total
+
+
+def test_what_stores_cover_nobody_fills():
+    made = plan(covered, X, tile.spec((1,), "int32"))
+    assert [b.fill for b in made.buffers] == [None, None]
+
+
+@pytest.mark.parametrize("kernel", [guarded, as_often_as_memory_says, read_before])
+def test_what_may_be_seen_is_filled(kernel):
+    assert plan(kernel, X, tile.spec((1,), "int32")).buffers[0].fill == 0.0

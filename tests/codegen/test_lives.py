@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 
@@ -67,9 +69,40 @@ def test_many_blocks_have_more_warps_or_fewer_rows(name, target, alive, chosen):
         ("grouped_gemm_gelu", "cuda:sm90", None),
         ("grouped_gemm", "cuda:sm89", 255),
         ("matmul", "cuda:sm89", None),
+        ("varlen_attention", "cuda:sm80", 255),  # of 128 it spilled 8 bytes
     ],
 )
 def test_registers_of_rows_in_groups(name, target, registers):
     one = subject(name)
     launches = one.kernel.lower(*one.cases[-1], target=target).plan.launches
     assert [launch.max_registers for launch in launches] == [registers]
+
+
+@tile.kernel
+def ranks(x, offsets):
+    """How many of a group are smaller: pairs of positions, which no array holds."""
+    r = hl.zeros(x.shape, dtype=hl.int32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            n = hl.zeros([t], dtype=hl.int32)
+            for u in hl.tile(offsets[g], offsets[g + 1]):
+                n += (x[u][None, :] < x[t][:, None]).to(hl.int32).sum(1)
+            r[t] = n
+    return r
+
+
+@tile.kernel
+def turned(x):
+    """Of what an array holds, lanes are as many as ever."""
+    y = hl.empty([x.shape[1], x.shape[0]], dtype=x.dtype)
+    for t, u in hl.tile(x.shape):
+        y[u, t] = x[t, u].T
+    return y
+
+
+def test_pairs_of_positions_are_few():
+    """64 x 512 of them spilled 1,192 bytes on sm_90."""
+    args = tile.spec((65536,), "bfloat16"), tile.spec((65,), "int32")
+    assert dict(ranks.default_config(*args, target="cuda:sm90").blocks) == {"t": 64, "u": 64}
+    config = turned.default_config(tile.spec((4096, 4096), "bfloat16"), target="cuda:sm90")
+    assert prod(n for _, n in config.blocks) == 32768

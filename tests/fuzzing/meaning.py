@@ -441,10 +441,11 @@ def _together(run: Run, op, *operands: Named) -> Named:
 
 
 def _arranged(run: Run, value: Named, dims: tuple[str, ...]) -> Array:
-    """With these dimensions, of length 1 where the value has none."""
-    kept = [d for d in dims if d in value.dims]
+    """With these dimensions, of length 1 where the value has none; the last one of two alike."""
+    kept = [d for i, d in enumerate(dims) if d in value.dims and d not in dims[i + 1 :]]
     array = value.array.transpose([value.dims.index(d) for d in kept])
-    return np.expand_dims(array, [i for i, d in enumerate(dims) if d not in value.dims])
+    lacks = [i for i, d in enumerate(dims) if d not in value.dims or d in dims[i + 1 :]]
+    return np.expand_dims(array, lacks)
 
 
 def _spread(run: Run, value: Named, dims: tuple[str, ...]) -> Array:

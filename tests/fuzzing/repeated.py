@@ -34,7 +34,12 @@ def repeated(rng: random.Random) -> Program:
         tensors.append(Tensor("s1", (), "int32", "index", limit=3))
         masks.append(Mask(Pick("", terms=(Term("", "s1"),)), rng.choice((1, 2))))
     rng.shuffle(masks)
-    place = (Pick("t", through="index1"), *columns)
+    picked = Pick("t", through="index1")
+    place = (picked, *columns)
+    if (
+        not (columns or masks) and rng.random() < 0.5
+    ):  # refused: a tile has more pairs than positions
+        place = (picked, Pick("t"))
     store = Store("y1", place, Load("x1", (Pick("t"), *columns)), masks=tuple(masks))
     axes = (*outer, over, *((COLUMNS,) if columns else ()))
     return fitted(Program(axes, tuple(tensors), nest((*outer, over), (store,))))

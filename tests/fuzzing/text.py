@@ -274,7 +274,7 @@ def _lengths(scope: Scope, dims: tuple[str, ...]) -> str:
 
 
 def _stored(scope: Scope, store: Store, written: tuple[str, ...]) -> str:
-    canonical = scope.order(set(written))
+    canonical, written = scope.order(set(written)), tuple(dict.fromkeys(written))
     dtype = scope.program.tensor(store.tensor).dtype
     if isinstance(store.value, Load) and scope.program.tensor(store.value.tensor).dtype == dtype:
         found = _load(scope, store.value)

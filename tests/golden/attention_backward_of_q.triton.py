@@ -53,6 +53,14 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
     tile_counts = (tl.maximum(tq_ends, tq_begins) - tq_begins + 63) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
+    # jagged_attention_backward.py:66: g = grad[h, tq, :]
+    # grad, up to the array's end
+    grad_boxes = tl.make_tensor_descriptor(
+        grad_ptr, [16, 16384, 128], [2097152, 128, 1], [1, 64, 128]
+    )
+    # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+    # q, up to the array's end
+    q_boxes = tl.make_tensor_descriptor(q_ptr, [16, 16384, 128], [2097152, 128, 1], [1, 64, 128])
     for step in tl.range(pid, item_count * 16, 4608):
         h = step // item_count
         item = step % item_count
@@ -72,11 +80,7 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
         tq_at = tq_start + tl.arange(0, 64)
         tq_in = tq_at < tq_end
         # jagged_attention_backward.py:66: g = grad[h, tq, :]
-        g = tl.load(
-            grad_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
-            mask=tq_in[:, None],
-            other=0.0,
-        )
+        g = tl.reshape(grad_boxes.load([h, tq_start, 0]), [64, 128])
         # jagged_attention_backward.py:67: delta = (g.to(hl.float32) * out[h, tq, :].to(hl.float3...
         out_tile = tl.load(
             out_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
@@ -86,25 +90,30 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
         delta = tl.sum(g.to(tl.float32) * out_tile.to(tl.float32), axis=1)
         # jagged_attention_backward.py:68: acc = hl.zeros([tq, D], dtype=hl.float32)
         acc = tl.zeros([64, 128], tl.float32)
+        # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
+        # k, up to the end of tk
+        k_boxes = tl.make_tensor_descriptor(
+            k_ptr, [16, tl.maximum(tq_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
+        )
+        # jagged_attention_backward.py:72: dp = hl.dot(g, v[h, tk, :].T)
+        # v, up to the end of tk
+        v_boxes = tl.make_tensor_descriptor(
+            v_ptr, [16, tl.maximum(tq_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
+        )
         # jagged_attention_backward.py:69: for tk in hl.tile(offsets[b], offsets[b + 1]):
         tk_whole = tq_begin + (tl.maximum(tq_end, tq_begin) - tq_begin) // 64 * 64
         # tk is ordered: carries acc, a sum
         # whole tiles, of which no lane is masked
         for tk_start in tl.range(tq_begin, tk_whole, 64, num_stages=2):
-            tk_at = tk_start + tl.arange(0, 64)
             # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
-            q_tile = tl.load(
-                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
-                mask=tq_in[:, None],
-                other=0.0,
-            )
-            k_tile = tl.load(k_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :])
+            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
             scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
             # jagged_attention_backward.py:71: p = hl.exp(scores - lse[h, tq][:, None])
             lse_tile = tl.load(lse_ptr + h * 16384 + tq_at, mask=tq_in, other=0.0)
             p = tl.exp(scores - lse_tile[:, None])
             # jagged_attention_backward.py:72: dp = hl.dot(g, v[h, tk, :].T)
-            v_tile = tl.load(v_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :])
+            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
             dp = tl.dot(g, v_tile.T)
             # jagged_attention_backward.py:73: ds = p * (dp - delta[:, None]) * D**-0.5
             ds = p * (dp - delta[:, None]) * 0.08838834764831845
@@ -116,26 +125,13 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < tq_end
             # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
-            q_tile = tl.load(
-                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
-                mask=tq_in[:, None],
-                other=0.0,
-            )
-            k_tile = tl.load(
-                k_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
-                mask=tk_in[:, None],
-                other=0.0,
-            )
+            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
             scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
             # jagged_attention_backward.py:71: p = hl.exp(scores - lse[h, tq][:, None])
             lse_tile = tl.load(lse_ptr + h * 16384 + tq_at, mask=tq_in, other=0.0)
             p = tl.exp(scores - lse_tile[:, None])
             # jagged_attention_backward.py:72: dp = hl.dot(g, v[h, tk, :].T)
-            v_tile = tl.load(
-                v_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
-                mask=tk_in[:, None],
-                other=0.0,
-            )
+            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
             dp = tl.dot(g, v_tile.T)
             # jagged_attention_backward.py:73: ds = p * (dp - delta[:, None]) * D**-0.5
             ds = tl.where(tk_in, p * (dp - delta[:, None]) * 0.08838834764831845, 0.0)
@@ -149,6 +145,16 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
         )
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def backward_q(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -159,6 +165,11 @@ def backward_q(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """dq [H, T, D] in q's dtype; rows in no sequence are zero."""
+    q = _aligned(q)
+    k = _aligned(k)
+    v = _aligned(v)
+    grad = _aligned(grad)
+    triton.set_allocator(_scratch)
     dq = torch.empty((16, 16384, 128), dtype=torch.bfloat16, device=q.device)
     backward_q_kernel[(4608,)](q, k, v, out, lse, grad, offsets, dq, num_warps=4, num_stages=2)
     return dq

@@ -15,6 +15,41 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     groups = tl.arange(0, 256)
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
+    # hstu_attention.py:40: out = jnp.zeros([H, T, width], dtype=v.dtype)
+    # row is parallel: each row writes its own slices of out
+    for row_start in tl.range(pid * 16, 65536, 327680):
+        row_at = row_start + tl.arange(0, 16)
+        first = tl.load(offsets_ptr)
+        last_1 = tl.load(offsets_ptr + 256)
+        outside = (row_start < first) | (row_start + 16 > last_1)
+        ranges = tl.where(outside, 256, 0)
+        # group is ordered: carries seen, a maximum
+        seen = tl.zeros([16], tl.int32)
+        for group_start in tl.range(0, ranges, 32):
+            group_at = group_start + tl.arange(0, 32)
+            offsets_tile_2 = tl.load(offsets_ptr + group_at)
+            offsets_tile_3 = tl.load(offsets_ptr + group_at + 1)
+            seen = tl.maximum(
+                seen,
+                tl.max(
+                    (
+                        (offsets_tile_2[None, :] <= row_at[:, None])
+                        & (row_at[:, None] < offsets_tile_3[None, :])
+                    ).to(tl.int32),
+                    axis=1,
+                ),
+            )
+        columns = tl.where(outside, 128, 0)
+        # outer is parallel: each outer writes its own rows of out
+        for outer in tl.range(0, 16):
+            # column is parallel: each column writes its own slices of out
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
+                tl.store(
+                    out_ptr + outer * 8388608 + row_at[:, None] * 128 + column_at[None, :],
+                    tl.zeros([16, 64], tl.bfloat16),
+                    mask=(seen == 0)[:, None],
+                )
     # hstu_attention.py:42: begin, end = offsets[b], offsets[b + 1]
     offsets_tile = tl.load(offsets_ptr + groups)
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
@@ -110,6 +145,6 @@ def hstu_attention(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """out[:, r] = sum of silu(q[:, r] k[:, s] / sqrt(D)) v[:, s] / longest over s in r's se..."""
-    out = torch.zeros((16, 65536, 128), dtype=torch.bfloat16, device=q.device)
+    out = torch.empty((16, 65536, 128), dtype=torch.bfloat16, device=q.device)
     hstu_attention_kernel[(20480,)](q, k, v, offsets, out, num_warps=4, num_stages=3)
     return out

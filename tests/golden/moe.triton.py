@@ -9,6 +9,39 @@ import triton.language as tl
 def moe_1_kernel(x_ptr, w_ptr, token_ptr, offsets_ptr, z_ptr):
     groups = tl.arange(0, 64)
     pid = tl.program_id(0)
+    # moe.py:50: z = torch.zeros([S, N], dtype=torch.float32)
+    # row is parallel: each row writes its own rows of z
+    for row_start in tl.range(pid * 16, 16384, 24576):
+        row_at = row_start + tl.arange(0, 16)
+        first = tl.load(offsets_ptr)
+        last = tl.load(offsets_ptr + 64)
+        outside = (row_start < first) | (row_start + 16 > last)
+        ranges = tl.where(outside, 64, 0)
+        # group is ordered: carries seen, a maximum
+        seen = tl.zeros([16], tl.int32)
+        for group_start in tl.range(0, ranges, 32):
+            group_at = group_start + tl.arange(0, 32)
+            offsets_tile_2 = tl.load(offsets_ptr + group_at)
+            offsets_tile_3 = tl.load(offsets_ptr + group_at + 1)
+            seen = tl.maximum(
+                seen,
+                tl.max(
+                    (
+                        (offsets_tile_2[None, :] <= row_at[:, None])
+                        & (row_at[:, None] < offsets_tile_3[None, :])
+                    ).to(tl.int32),
+                    axis=1,
+                ),
+            )
+        columns = tl.where(outside, 1024, 0)
+        # column is parallel: each column writes its own columns of z
+        for column_start in tl.range(0, columns, 64):
+            column_at = column_start + tl.arange(0, 64)
+            tl.store(
+                z_ptr + row_at[:, None] * 1024 + column_at[None, :],
+                tl.zeros([16, 64], tl.float32),
+                mask=(seen == 0)[:, None],
+            )
     # moe.py:52: for ts, tn in hl.tile([offsets[e], 0], [offsets[e + 1], N], max_extent=[S, N]):
     offsets_tile = tl.load(offsets_ptr + groups)
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
@@ -115,7 +148,7 @@ def moe(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """y[t] = sum of gate[t, k] * x[t] @ w[expert of slot[t, k]] over k."""
-    z = torch.zeros((16384, 1024), dtype=torch.float32, device=x.device)
+    z = torch.empty((16384, 1024), dtype=torch.float32, device=x.device)
     y = torch.empty((4096, 1024), dtype=torch.bfloat16, device=x.device)
     moe_1_kernel[(1536,)](x, w, token, offsets, z, num_warps=8, num_stages=4)
     moe_2_kernel[(1024,)](slot, gate, z, y, num_warps=8, num_stages=4)

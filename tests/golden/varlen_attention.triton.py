@@ -15,6 +15,41 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     groups = tl.arange(0, 256)
     at64 = tl.arange(0, 64)
     pid = tl.program_id(0)
+    # varlen_attention.py:49: out = jnp.zeros([T, H, D], dtype=q.dtype)
+    # row is parallel: each row writes its own rows of out
+    for row_start in tl.range(pid * 16, 65536, 327680):
+        row_at = row_start + tl.arange(0, 16)
+        first = tl.load(offsets_ptr)
+        last_1 = tl.load(offsets_ptr + 256)
+        outside = (row_start < first) | (row_start + 16 > last_1)
+        ranges = tl.where(outside, 256, 0)
+        # group is ordered: carries seen, a maximum
+        seen = tl.zeros([16], tl.int32)
+        for group_start in tl.range(0, ranges, 32):
+            group_at = group_start + tl.arange(0, 32)
+            offsets_tile_2 = tl.load(offsets_ptr + group_at)
+            offsets_tile_3 = tl.load(offsets_ptr + group_at + 1)
+            seen = tl.maximum(
+                seen,
+                tl.max(
+                    (
+                        (offsets_tile_2[None, :] <= row_at[:, None])
+                        & (row_at[:, None] < offsets_tile_3[None, :])
+                    ).to(tl.int32),
+                    axis=1,
+                ),
+            )
+        columns = tl.where(outside, 64, 0)
+        # outer is parallel: each outer writes its own slices of out
+        for outer in tl.range(0, 16):
+            # column is parallel: each column writes its own slices of out
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
+                tl.store(
+                    out_ptr + row_at[:, None] * 1024 + outer * 64 + column_at[None, :],
+                    tl.zeros([16, 64], tl.bfloat16),
+                    mask=(seen == 0)[:, None],
+                )
     # varlen_attention.py:51: begin, end = offsets[b], offsets[b + 1]
     offsets_tile = tl.load(offsets_ptr + groups)
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
@@ -142,6 +177,6 @@ def varlen_attention(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """out[r, h] = the mean of v over r's sequence, weighted by softmax(q[r, h] k^T / sqrt(D))."""
-    out = torch.zeros((65536, 16, 64), dtype=torch.bfloat16, device=q.device)
+    out = torch.empty((65536, 16, 64), dtype=torch.bfloat16, device=q.device)
     varlen_attention_kernel[(20480,)](q, k, v, offsets, out, num_warps=4, num_stages=3)
     return out

@@ -18,8 +18,10 @@ from typing import Any
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from tests.subjects import SUBJECTS, Subject
+from tilelang import spec
 from tilelang.aot import Assembled, CudaCompiled, Worker, compile_lowered, worker_for
 
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 TIMEOUT = 600.0  # seconds for one example; "ieee" products of float32 may take minutes
 
 
@@ -35,8 +37,24 @@ def compiled(
 
 
 def case(subject: Subject, dtype: str) -> tuple[Any, ...]:
-    """The largest arguments of an example in a dtype; production shapes come last."""
-    return subject.cases[-2] if dtype == "bfloat16" else subject.cases[-1]
+    """The largest arguments of an example in a dtype; production shapes come last.
+
+    What is of 8 bits is int8 in the case of bfloat16, or another dtype of 8 bits.
+    """
+    if dtype not in ("int8", *FLOAT8):
+        return subject.cases[-2] if dtype == "bfloat16" else subject.cases[-1]
+    return tuple(spec(a.shape, dtype) if _is(a, "int8") else a for a in subject.cases[-2])
+
+
+def dtypes_of(subject: Subject) -> tuple[str, ...]:
+    """What an example is compiled in: its floats, or 8 bits where those are its arguments."""
+    given = subject.cases[-2]
+    own = ("int8",) if _is(given[0], "int8") else ("bfloat16", "float32")
+    return own + (FLOAT8 if any(_is(a, "int8") for a in given) else ())
+
+
+def _is(argument: Any, dtype: str) -> bool:
+    return getattr(argument, "dtype", None) == dtype
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,8 +1,9 @@
 """python -m tests.gpu.matrix --write docs/gpu-matrix.md: every example for every GPU architecture.
 
-The production case of every example, in float32 and bfloat16, goes with its default config through
-Triton and ptxas.  A cell is good if nothing spills, shared memory suffices, products are those of
-the architecture, and copies do not wait.  Answers are kept between runs (tests/compile_cache.py).
+The production case of every example, in bfloat16 and float32, or in integers and floats of 8 bits
+where it has such operands, goes with its default config through Triton and ptxas.  A cell is good
+if nothing spills, shared memory suffices, products are those of the architecture, and copies do
+not wait.  Answers are kept between runs (tests/compile_cache.py).
 Needs triton and no GPU; nothing is run.
 """
 
@@ -23,7 +24,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import tilelang as tile
 from tests.compile_cache import CUDA, CachedWorker, Compiler
-from tests.gpu.compiler import case
+from tests.gpu.compiler import FLOAT8, case, dtypes_of
 from tests.subjects import SUBJECTS, Subject
 from tilelang.aot import Assembled, CudaCompiled, Worker, compile_lowered
 from tilelang.codegen.triton.plan.steps import every_step, exprs
@@ -32,8 +33,9 @@ from tilelang.codegen.triton.target import Target
 from tilelang.ir import Apply, walk
 
 ARCHITECTURES = (80, 89, 90, 100)
-DTYPES = ("bfloat16", "float32")
+DTYPES = ("bfloat16", "float32", "int8", *FLOAT8)
 NOT_ASKED = "not asked"
+NO_SUCH = "does not compute in it"  # as a refusal says of an architecture and a dtype
 TIMEOUT = 300.0  # seconds for one example
 PRODUCTS = {  # architecture -> instructions that multiply matrices without keeping warps waiting
     90: ("HGMMA", "IGMMA", "QGMMA"),
@@ -70,13 +72,18 @@ class Cell:
     def faults(self) -> tuple[str, ...]:
         """What is wrong; nothing if it is as it should be."""
         if self.problem:
-            return () if self.problem == NOT_ASKED else (self.problem,)
+            return () if self.problem == NOT_ASKED or self.refused else (self.problem,)
         pairs = zip(self.launches, self.programs, strict=True)
         return tuple(fault for one, made in pairs for fault in _faults(self.arch, one, made))
 
+    @property
+    def refused(self) -> bool:
+        """Whether the architecture does not compute in the dtype, as the author is told."""
+        return self.problem.endswith(NO_SUCH)
+
     def __str__(self) -> str:
-        if self.problem == NOT_ASKED:
-            return NOT_ASKED
+        if self.problem == NOT_ASKED or self.refused:
+            return self.problem
         if self.problem:
             return f"**fails**: {self.problem}"
         pairs = zip(self.launches, self.programs, strict=True)
@@ -146,7 +153,7 @@ def rows(
     found: list[Row] = []
     with CachedWorker(compiler=compiler) as worker:
         for subject in subjects:
-            for dtype in dtypes:
+            for dtype in (d for d in dtypes if d in dtypes_of(subject)):
                 cells = []
                 for arch in archs:
                     cells.append(cell(subject, dtype, arch, worker))
@@ -172,16 +179,17 @@ def cell(subject: Subject, dtype: str, arch: int, worker: CachedWorker) -> Cell:
 
 def page(found: Sequence[Row], archs: Sequence[int], triton: str) -> str:
     """The whole page: counts, and a table for each dtype."""
-    cells = [c for row in found for c in row.cells if c.problem != NOT_ASKED]
-    bad, total = sum(bool(c.faults) for c in cells), len(cells)
-    asked = sum(len(row.cells) for row in found)
-    dtypes = list(dict.fromkeys(row.dtype for row in found))
+    every = [c for row in found for c in row.cells]
+    refused, left = sum(c.refused for c in every), sum(c.problem == NOT_ASKED for c in every)
+    bad, total = sum(bool(c.faults) for c in every), len(every) - refused - left
+    dtypes = [d for d in DTYPES if any(row.dtype == d for row in found)]
     made = MADE.format(
         examples=len({row.example for row in found}),
-        dtypes=" and ".join(dtypes),
+        dtypes=" and ".join([", ".join(dtypes[:-1]), dtypes[-1]] if dtypes[1:] else dtypes),
         targets=", ".join(f"sm_{a}" for a in archs),
         failed=(f"{bad} of {total} are not as they should be" if bad else f"all {total} are right")
-        + (f"; {asked - total} were not asked" if total < asked else ""),
+        + (f"; {refused} are refused in words" if refused else "")
+        + (f"; {left} were not asked" if left else ""),
         triton=triton,
     )
     lines = [TITLE, "", textwrap.fill(made, 100), "", textwrap.fill(COLUMNS, 100)]

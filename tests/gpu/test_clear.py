@@ -57,17 +57,30 @@ def heads(x, offsets):
     return y, total
 
 
+@tile.kernel
+def read_later(x, offsets):
+    """What one launch stores and clears, the next one reads: all of it."""
+    z, y = hl.full(x.shape, 5.0, dtype=x.dtype), hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            z[t, :] = x[t, :] * 2.0
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = z[t, :] + 1.0
+    return y
+
+
 def expected(kernel, x, ranges):
     """What the kernel returns, as its docstring's author would write it in NumPy."""
     y, z = np.zeros_like(x), np.full((WIDTH, ROWS), -1.0, x.dtype)
     flat, centred = np.full(ROWS, 7.0, x.dtype), np.zeros((2, *x.shape), x.dtype)
     total = np.zeros((2, len(ranges), WIDTH), x.dtype)
+    later = np.full_like(x, 6.0)
     for g, (begin, end) in enumerate(ranges):
         rows = slice(begin, max(end, begin))
         flat[rows], y[rows], z[:, rows] = x[rows, 0] + 1.0, x[rows] * 2.0, x[rows].T
-        total[:, g] = x[rows].sum(0)
+        total[:, g], later[rows] = x[rows].sum(0), x[rows] * 2.0 + 1.0
         centred[:, rows] = x[rows] - x[rows].sum(0)
-    return {line: [flat], two: [y, z], heads: [centred, total]}[kernel]
+    return {line: [flat], two: [y, z], heads: [centred, total], read_later: [later]}[kernel]
 
 
 LAYOUTS = (
@@ -82,7 +95,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("kernel", [line, two, heads], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("kernel", [line, two, heads, read_later], ids=lambda k: k.__name__)
 def test_every_row_is_written_once(kernel, config):
     x = np.random.default_rng(0).standard_normal((ROWS, WIDTH)).astype(np.float32)
     for offsets in LAYOUTS:

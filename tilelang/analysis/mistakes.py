@@ -26,6 +26,15 @@ def refuse(ir: KernelIR, facts: Facts) -> None:
                 if store.again
                 else f"carry the value over the loop, or use hl.atomic_add({store.tensor}, ...)",
             )
+        if store.squares:
+            users = listed(ir.axis(a).user for a in store.squares)
+            raise ParseError(
+                f"{users} is the position in two dimensions of {store.tensor}, and the value knows "
+                f"one: which pairs it is stored at would depend on the block of {users}",
+                store.loc,
+                "for one place each, make both dimensions one, store at row * columns + column and "
+                f"return the reshape; or say which places in a mask, or fix the tiles: {FIXED}",
+            )
     for fold in facts.folds:
         what, hint = _fold(fold, ir.axis(fold.axis).user)
         raise ParseError(what, fold.loc, hint)

@@ -7,11 +7,13 @@ for tm, tn in hl.tile([M, N]):
     part[tm.id, tn] = x[tm, tn].sum(0)  not: every tile has its own place
     y[tn] = scale[tn] * 2               not: every tile stores the same
     y[0, tn] = y[1, tn] + acc           as if y[1, :] were another array
+    y[ids[tn], tn] = x[tn]              it does: in all columns of the tile, for each of its rows
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ..ir import (
     Along,
@@ -19,6 +21,7 @@ from ..ir import (
     At,
     Axis,
     Expr,
+    Gather,
     GridIndex,
     Index,
     KernelIR,
@@ -27,27 +30,75 @@ from ..ir import (
     Store,
     TileIndex,
     TileScalar,
+    Var,
+    children,
     index_exprs,
     integers,
     walk,
 )
 from ..ir.traversal import reduced
+from ..language.op import OPS
 from .carries import Definitions, sources_of
 from .facts import StoreFact
 from .placed import Place, loops, placed
 from .ranges import Ranges, depends
 
 FOLDS = ("sum", "dot")  # ops whose result depends on how many positions they fold
+# Ops whose result repeats along a dimension where all of their operands do.
+REPEATING = {"broadcast", *(name for name, op in OPS.items() if op.kind == "elementwise")}
 
 
 def store_facts(ir: KernelIR, defined: Definitions, known: Ranges) -> tuple[StoreFact, ...]:
     """One fact per store, of atomic updates only of those that vary."""
     found = (
-        (stmt, _fact(ir, stmt, around, defined, known))
-        for stmt, around in placed(ir.body)
-        if isinstance(stmt, Store)
+        (s, replace(_fact(ir, s, around, defined, known), squares=_squares(ir, s, defined)))
+        for s, around in placed(ir.body)
+        if isinstance(s, Store)
     )
-    return tuple(fact for stmt, fact in found if stmt.combine is None or fact.varies)
+    return tuple(f for s, f in found if s.combine is None or f.varies or f.squares)
+
+
+def _squares(ir: KernelIR, store: Store, defined: Definitions) -> tuple[str, ...]:
+    """Free axes along two dimensions, of which neither the value nor the mask goes by both.
+
+    Which pairs of positions are in one tile goes by the block.
+    """
+    places: dict[str, list[int]] = {}
+    for place, entry in enumerate(reversed([e for e in store.index if not isinstance(e, At)]), 1):
+        places.setdefault(_along(entry), []).append(place)
+    parts = [*(children(store.value) if store.combine else (store.value,))]
+    parts = [e for e in parts if not (store.combine and isinstance(e, Load) and _own(ir, e, store))]
+    parts += [] if store.mask is None else [store.mask]
+    return tuple(
+        axis
+        for axis, found in places.items()
+        if len(found) > 1 and axis and is_free(axis, ir)
+        if not any(all(not _same(p, n, defined) for n in found) for p in parts)
+    )
+
+
+def _along(entry: Index) -> str:
+    """The axis of a dimension; "" if it is none."""
+    if isinstance(entry, Along):
+        return entry.axis
+    rows = entry.expr.type.shape if isinstance(entry, Gather) else ()
+    return next((d for d in rows if isinstance(d, str)), "")
+
+
+def _same(value: Expr, place: int, defined: Definitions) -> bool:
+    """Whether a value is the same at all positions of a dimension, counted from the last one."""
+    shape = value.type.shape
+    if len(shape) < place or shape[-place] == 1:
+        return True
+    match value:
+        case Var(name) if name in defined.values:
+            return _same(defined.values[name], place, defined)
+        case Apply(op, args) if (
+            op == "broadcast" or getattr(OPS.get(op), "kind", "") == "elementwise"
+        ):
+            return all(_same(a, place, defined) for a in args)
+        case _:
+            return isinstance(value, Apply) and value.op == "full"
 
 
 def _fact(
@@ -76,7 +127,11 @@ def _fact(
 
 
 def _goes_on(ir: KernelIR, load: Load, store: Store) -> bool:
-    return ir.root(load.tensor) == ir.root(store.tensor) and not apart(load, store)
+    return _own(ir, load, store) and not apart(load, store)
+
+
+def _own(ir: KernelIR, load: Load, store: Store) -> bool:
+    return ir.root(load.tensor) == ir.root(store.tensor)
 
 
 def is_cut(axis: Axis) -> bool:

@@ -13,9 +13,10 @@
 
 A fill is a launch of its own that writes every element, of which the kernel then writes nearly all
 again.  The second loop looks at where the ranges are, and writes rows that are in none; the
-programs of the kernel's last launch share it.  A row from o[0] on and before o[G] is in a range,
-also where the ranges are in no order: offsets that begin at or below it and end above it pass it
-upwards once.  Rows outside of that are looked for in every range.
+programs of the launch that stores the others share it, before another launch reads any.  A row from
+o[0] on and before o[G] is in a range, also where the ranges are in no order: offsets that begin at
+or below it and end above it pass it upwards once.  Rows outside of that are looked for in every
+range.
 """
 
 from __future__ import annotations
@@ -65,14 +66,14 @@ ROWS, COLUMNS, GROUPS = 16, 64, 32
 
 def clear_rest(ir: KernelIR) -> KernelIR:
     """The kernel with such a loop for the outputs of the same rows that it is made for."""
-    found: dict[tuple[str, int], list[tuple[Tensor, int]]] = {}
+    found: dict[tuple[str, int, str], list[tuple[Tensor, int]]] = {}
     for tensor in ir.tensors:
         if tensor.role == "output" and tensor.fill is not None:
             offsets = _offsets(ir, tensor)
             if offsets is not None:
-                rows = tensor.shape[offsets[1]]
-                found.setdefault((offsets[0], rows), []).append((tensor, offsets[1]))
-    for (offsets, rows), outputs in found.items():
+                name, dim, launch = offsets
+                found.setdefault((name, tensor.shape[dim], launch), []).append((tensor, dim))
+    for (offsets, rows, _), outputs in found.items():
         ir = _cleared(ir, outputs, offsets, rows)
     return ir
 
@@ -80,20 +81,23 @@ def clear_rest(ir: KernelIR) -> KernelIR:
 # ---------------------------------------------------------------- where it may be done
 
 
-def _offsets(ir: KernelIR, tensor: Tensor) -> tuple[str, int] | None:
-    """The offsets whose ranges are stored whole, and the dimension that they cut."""
+def _offsets(ir: KernelIR, tensor: Tensor) -> tuple[str, int, str] | None:
+    """The offsets whose ranges are stored whole, the dimension that they cut, the loop around."""
     views = {t.name for t in ir.tensors if t.view is not None and t.view.source == tensor.name}
     stores = [s for s in every_store(ir.body) if s.tensor in {tensor.name, *views}]
-    reads = {e.tensor for e in every_expr(ir.body) if isinstance(e, Load)}
-    if len(stores) != 1 or reads & {tensor.name, *views}:
+    if len(stores) != 1:
         return None
     (store,) = stores
     if store.tensor in views or store.mask is not None or store.combine is not None:
         return None
+    launch = next((n for n, s in enumerate(ir.body) if any(e is store for e in statements((s,)))))
+    before = every_expr(ir.body[: launch + 1])
+    if any(isinstance(e, Load) and e.tensor in {tensor.name, *views} for e in before):
+        return None
     return _ranges(ir, tensor, store)
 
 
-def _ranges(ir: KernelIR, tensor: Tensor, store: Store) -> tuple[str, int] | None:
+def _ranges(ir: KernelIR, tensor: Tensor, store: Store) -> tuple[str, int, str] | None:
     """The offsets of the one dimension that is cut, if all else is stored whole."""
     around, found = _around(ir.body, store), list[tuple[str, int]]()
     used: list[str] = []
@@ -108,7 +112,7 @@ def _ranges(ir: KernelIR, tensor: Tensor, store: Store) -> tuple[str, int] | Non
             return None
     if len(found) != 1 or sorted(used) != sorted(around):
         return None  # another loop, which may run no iteration
-    return found[0]
+    return (*found[0], around[0])
 
 
 def _around(body: tuple[Stmt, ...], store: Store) -> list[str]:
@@ -131,8 +135,7 @@ def _cut(ir: KernelIR, entry: Along, size: int) -> tuple[str, str] | None:
             next_one = integers.linear(after) == ({GridIndex(group): 1}, 1)
             source = ir.tensor(first)
             given = source.role == "input" and not source.mutated
-            long = axis.max_extent is None or axis.max_extent >= size
-            if first == last and whole and next_one and given and long:
+            if first == last and whole and next_one and given:
                 return first, group
         case _:
             pass  # a range of no table

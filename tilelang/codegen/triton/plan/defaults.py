@@ -6,13 +6,13 @@ is repeated.  Blocks then shrink until shared memory holds what is in flight.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
-from tilelang.ir import Axis, every_expr
+from tilelang.ir import Axis, Dim, Load, every_expr, every_store
 from tilelang.schedule.blocks import check_bounds, check_numbers, chosen
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
@@ -52,7 +52,7 @@ ELEMENTS, LANES, ALONE = 4096, 512, 1024
 # attention; tests/gpu/matrix.py prints registers and spills of every example.
 HELD = 8192
 REGISTERS = 255  # ptxas aims for three programs of 4 warps on sm_89, and takes 255 on sm_80
-SCATTERED = 64  # rows at most whose places are compared with each other: ELEMENTS pairs of them
+PAIRED = 64  # positions at most that are compared with each other: ELEMENTS pairs of them
 MANY = 4  # blocks of scores that are held at once, from which on registers spill by the compiler
 # Elements of a value without products, and lanes to cut it down to, one for each thread of a warp:
 # by the compiler, full rows of 32768 numbers do not spill on 16 warps; the most before was 16384.
@@ -125,7 +125,7 @@ def _start(problem: Problem, target: Target, given: Mapping[str, int]) -> dict[s
         (a for a in tiles if a.name not in found), key=lambda a: minor(problem.ir, a.name)
     ):
         wanted = _elementwise(problem, axis, found, kernel_roles)
-        wanted = min(wanted, SCATTERED) if axis.name in picked else wanted
+        wanted = min(wanted, PAIRED) if axis.name in picked else wanted
         found[axis.name] = _within(problem, axis, wanted)
     for names in problem.registered:
         open_names = [n for n in names if n not in given]
@@ -234,6 +234,8 @@ def _elementwise(
         return 128 if beside <= 128 else max(ELEMENTS * 4 // beside, 16)
     if alone:
         return ALONE
+    if _paired(problem, axis.name, around):
+        return max(min(ELEMENTS // beside, PAIRED), 1)
     tile, row = group_tile(problem), row_tile(problem)
     if row is not None and axis.name in row.axes:
         return row.columns
@@ -245,6 +247,14 @@ def _elementwise(
     if tile is not None and problem.rises(axis.name):
         return max(min(tile.rows, tile.elements // beside), 1)
     return max(ELEMENTS // beside, 1)
+
+
+def _paired(problem: Problem, axis: str, around: Collection[Dim]) -> bool:
+    """Whether values go along it and another tile, and no array does: pairs of positions."""
+    held = {e.type.shape for e in every_expr(problem.ir.body) if isinstance(e, Load)}
+    held |= {store.value.type.shape for store in every_store(problem.ir.body)}
+    together = {axis, *(d for shape in held if axis in shape for d in shape)}
+    return any(isinstance(d, str) and d not in together for d in around)
 
 
 def _beside(shape: tuple, axis: str, found: Mapping[str, int]) -> int:
@@ -391,8 +401,9 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     cut = wide and warps == 4 and not found.fused and of_groups(problem, found)
     cut = cut or (target.matrix_warps == 1 and beside(problem.ir, found))
     # for attention in float32 ptxas takes 199 to 234 on sm_100, and 168 for ragged rows and keys,
-    # which spilled 8 bytes; allowed more it takes 180
-    cut = cut or (three and warps == 4 and target.columns > 0 and not found.backward)
+    # which spilled 8 bytes; allowed more it takes 180; of the 128 that it aims for on sm_80, too
+    attends = found.fused or target.columns > 0
+    cut = cut or (three and warps == 4 and attends and not found.backward)
     # a state in float32 spills, and ptxas gives up: of 32 registers it spills 22,136 bytes
     cut = cut or (three and bool(states(problem.ir)))
     # norms of 256 numbers take 148, and of the 128 that it aims for spilled 16 bytes on sm_80

@@ -19,7 +19,7 @@ from tilelang.codegen.triton.passes.split_reductions import split_reductions
 from tilelang.codegen.triton.passes.tile_wholes import tile_wholes
 from tilelang.codegen.triton.passes.updates import updates
 from tilelang.codegen.triton.target import Target
-from tilelang.ir import KernelIR, Loop, Stmt
+from tilelang.ir import KernelIR, Loop, Stmt, every_store
 from tilelang.ir.chain import Level
 from tilelang.ir.traversal import map_body
 from tilelang.passes.drop_implied_masks import drop_implied_masks
@@ -122,7 +122,7 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
         refuse_descriptors(problem.ir, pointers)
     return Plan(
         problem.ir, config, target, tuple(launches),
-        (*_outputs(problem.ir), *scratch),
+        (*_outputs(problem), *scratch),
         tuple(_result(problem.ir, n) for n in problem.ir.returns),
         tuple(sorted(blocks.items())),
         parts,
@@ -154,17 +154,25 @@ def _hosts(
 ) -> Iterator[tuple[Loop, tuple[Loop, ...], int]]:
     """Each launch's loop, those that its programs share before it, and the bytes that it needs.
 
-    What fills the rest is a part of the last launch of the kernel's own: one launch less to wait
-    for.  Specialized warps have no part for what is not theirs.
+    What fills the rest is a part of the launch that stores all else: one launch less to wait for.
+    Specialized warps have no part for what is not theirs.
     """
     own = [one for one in loops if one[0].axis not in rest]
-    others = [one for one in loops if one[0].axis in rest]
-    if config.warp_specialize or not own:
-        own, others = [*own, *others], []
-    for loop, size in own[:-1]:
-        yield loop, (), size
-    for loop, size in own[-1:]:
-        yield loop, tuple(other for other, _ in others), max(size, *(n for _, n in others), 0)
+    shared: dict[str, list[tuple[Loop, int]]] = {loop.axis: [] for loop, _ in own}
+    for loop, size in loops:
+        if loop.axis in rest:
+            home = next((one.axis for one, _ in own if _stored(one) & _stored(loop)), None)
+            if home is None or config.warp_specialize:
+                yield loop, (), size
+            else:
+                shared[home].append((loop, size))
+    for loop, size in own:
+        most = max(size, *(n for _, n in shared[loop.axis]), 0)
+        yield loop, tuple(other for other, _ in shared[loop.axis]), most
+
+
+def _stored(loop: Loop) -> set[str]:
+    return {store.tensor for store in every_store(loop.body)}
 
 
 def _needs(problem: Problem, blocks: dict[str, int], pipe: Pipe, boxes: bool) -> list[int]:
@@ -245,8 +253,13 @@ def _without_implied(stmt: Stmt) -> tuple[Stmt, ...]:
     return (replace(stmt, carries=level.carries, body=body),)
 
 
-def _outputs(ir: KernelIR) -> tuple[Buffer, ...]:
-    return tuple(Buffer(t.name, t.shape, t.dtype, t.fill) for t in ir.tensors if t.role == "output")
+def _outputs(problem: Problem) -> tuple[Buffer, ...]:
+    """What the host makes; it fills nothing that stores cover before anybody looks."""
+    covered = {o.tensor for o in problem.facts.outputs if o.covered}
+    fills = {t: None if t.name in covered else t.fill for t in problem.ir.tensors}
+    return tuple(
+        Buffer(t.name, t.shape, t.dtype, f) for t, f in fills.items() if t.role == "output"
+    )
 
 
 def _result(ir: KernelIR, name: str) -> Result:
