@@ -1,9 +1,9 @@
 """Hopper: warps, stages and blocks of products, by what was quickest on an H100.
 
-The times are those of benchmarks/h100.json (80 GB HBM3, torch 2.11.0, Triton 3.6.0, 2026-11-27,
-bfloat16 and int8): the default config of every example beside others, each checked against it.
-Two programs of 4 warps on a processor hide what one of 8 waits for; and 64 rows of a product are
-one instruction of 4 warps, which 8 would share by its columns.
+The times are those of benchmarks/h100.json (80 GB HBM3, torch 2.11.0, Triton 3.6.0, 2026-11-27),
+in bfloat16 and int8 where nothing else is said: the default config of every example beside others,
+each checked against it.  Two programs of 4 warps on a processor hide what one of 8 waits for; and
+64 rows of a product are one instruction of 4 warps, which 8 would share by its columns.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from tilelang.ir import Apply, Axis, Expr
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
-from .carried import states
+from .carried import scaled, states
 from .pipe import MATRIX_ROWS, turns_bytes
 from .roles import Roles, products, widest
 from .shapes import (
     WIDEST,
     average_rows,
     boxed,
+    cut_both_ways,
+    of_groups,
     operand_load,
     rows_of,
     side_by_side,
@@ -66,7 +68,13 @@ def form(
     warps: int,
 ) -> Form | None:
     """The form of programs that would have so many warps; None where nothing was measured."""
-    if not boxed(target) or found.itemsize > 2 or widest(problem.ir) > WIDEST:
+    if not _asynchronous(target) or widest(problem.ir) > WIDEST:
+        return None
+    if found.itemsize > 2:
+        # the gradient of queries in float32: 4713 us instead of 8458
+        alone = found.fused and found.count == 3 and not states(problem.ir)
+        return Form(4, 2) if alone and not scaled(problem.ir) else None
+    if not boxed(target):
         return None
     pointers = config.indexing == "pointer"
     if found.fused:
@@ -113,9 +121,12 @@ def _fused(
 
 def block(problem: Problem, found: Roles, target: Target, axis: Axis) -> int | None:
     """The block of an axis of products; None where nothing was measured."""
-    if not boxed(target) or found.itemsize > 2:
-        return None
     role = found.of[axis.name]
+    if found.itemsize > 2:
+        exact = _asynchronous(target) and role == {"rows"}
+        return _exact_rows(problem, found, axis) if exact else None
+    if not boxed(target):
+        return None
     if found.fused:
         short = average_rows(problem, axis)
         keys = side_by_side(problem, found, target) and "summed" in role and found.count == 2
@@ -129,6 +140,23 @@ def block(problem: Problem, found: Roles, target: Target, axis: Axis) -> int | N
     return rows_of(problem, axis, wanted) if one == "rows" and wanted else wanted
 
 
+def _exact_rows(problem: Problem, found: Roles, axis: Axis) -> int | None:
+    """Rows of float32, of which three products of tf32 are made."""
+    if widest(problem.ir) > WIDEST or states(problem.ir) or cut_both_ways(problem, found):
+        return None
+    if found.fused:
+        # 2404 us instead of 3748 for 512 rows and keys, 2091 and 3199 for 256, 809 and 1176
+        tiles = any("summed" in role for role in found.of.values())
+        alone = found.count == 2 and frozenset({"columns"}) not in found.of.values()
+        return 32 if alone and tiles else None
+    plain = [operand_load(a) is not None for dot in products(problem.ir) for a in dot.args]
+    if found.count > 1 or not all(plain):
+        return None
+    # 64 rows are one asynchronous instruction: 8717 us, 32 for groups of 256 rows 6083; 128 rows
+    # of one array, along which groups are summed, 7196 instead of 9843
+    return rows_of(problem, axis, 32) if of_groups(problem, found) else 128
+
+
 def by_pointers(problem: Problem, found: Roles) -> bool:
     """Whether ranges are so short that no descriptor of their own pays."""
     if found.fused and (found.count > 2 or widest(problem.ir) > WIDEST):
@@ -136,6 +164,11 @@ def by_pointers(problem: Problem, found: Roles) -> bool:
     along = [a for a, role in found.of.items() if "summed" in role and a in problem.read]
     rows = [average_rows(problem, problem.ir.axis(a)) for a in along]
     return any(r is not None and r <= SHORT for r in rows)
+
+
+def _asynchronous(target: Target) -> bool:
+    """Whether warps multiply together, and results are in registers."""
+    return target.matrix_warps > 1 and not target.columns
 
 
 def pair(target: Target) -> int:
