@@ -189,7 +189,8 @@ REDUCED = (  # example, case, bytes
     ("segment_reduction", -2, 8192),
     ("batch_softmax", -2, 2048),
     ("softmax", -1, 32),
-    ("cross_entropy", -1, 128),
+    ("cross_entropy", -1, 32),
+    ("layer_norm_long", -2, 32),
 )
 
 

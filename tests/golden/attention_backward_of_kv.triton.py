@@ -75,6 +75,12 @@ def backward_kv_kernel(
     tile_counts = (tl.maximum(tk_ends, tk_begins) - tk_begins + 63) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
+    # jagged_attention_backward.py:92: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+    # k, up to the array's end
+    k_boxes = tl.make_tensor_descriptor(k_ptr, [16, 16384, 128], [2097152, 128, 1], [1, 64, 128])
+    # jagged_attention_backward.py:95: dp = hl.dot(g, v[h, tk, :].T)
+    # v, up to the array's end
+    v_boxes = tl.make_tensor_descriptor(v_ptr, [16, 16384, 128], [2097152, 128, 1], [1, 64, 128])
     for step in tl.range(pid, item_count * 16, 4608):
         h = step // item_count
         item = step % item_count
@@ -97,17 +103,27 @@ def backward_kv_kernel(
         sum_k = tl.zeros([64, 128], tl.float32)
         # jagged_attention_backward.py:88: sum_v = hl.zeros([tk, D], dtype=hl.float32)
         sum_v = tl.zeros([64, 128], tl.float32)
+        # jagged_attention_backward.py:92: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+        k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
+        # jagged_attention_backward.py:95: dp = hl.dot(g, v[h, tk, :].T)
+        v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
+        # jagged_attention_backward.py:90: g = grad[h, tq, :]
+        # grad, up to the end of tq
+        grad_boxes = tl.make_tensor_descriptor(
+            grad_ptr, [16, tl.maximum(tk_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
+        )
+        # jagged_attention_backward.py:92: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
+        # q, up to the end of tq
+        q_boxes = tl.make_tensor_descriptor(
+            q_ptr, [16, tl.maximum(tk_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
+        )
         # jagged_attention_backward.py:89: for tq in hl.tile(offsets[b], offsets[b + 1]):
         # tq is ordered: carries sum_v, sum_k, sums
-        for tq_start in tl.range(tk_begin, tk_end, 64, num_stages=1):
+        for tq_start in tl.range(tk_begin, tk_end, 64, num_stages=2):
             tq_at = tq_start + tl.arange(0, 64)
             tq_in = tq_at < tk_end
             # jagged_attention_backward.py:90: g = grad[h, tq, :]
-            g = tl.load(
-                grad_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
-                mask=tq_in[:, None],
-                other=0.0,
-            )
+            g = tl.reshape(grad_boxes.load([h, tq_start, 0]), [64, 128])
             # jagged_attention_backward.py:91: delta = (g.to(hl.float32) * out[h, tq, :].to(hl.fl...
             out_tile = tl.load(
                 out_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
@@ -116,16 +132,7 @@ def backward_kv_kernel(
             )
             delta = tl.sum(g.to(tl.float32) * out_tile.to(tl.float32), axis=1)
             # jagged_attention_backward.py:92: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
-            q_tile = tl.load(
-                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
-                mask=tq_in[:, None],
-                other=0.0,
-            )
-            k_tile = tl.load(
-                k_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
-                mask=tk_in[:, None],
-                other=0.0,
-            )
+            q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
             scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
             # jagged_attention_backward.py:93: p = hl.exp(scores - lse[h, tq][:, None])
             lse_tile = tl.load(lse_ptr + h * 16384 + tq_at, mask=tq_in, other=0.0)
@@ -133,11 +140,6 @@ def backward_kv_kernel(
             # jagged_attention_backward.py:94: sum_v = hl.dot(p.to(v.dtype).T, g, acc=sum_v)
             sum_v = tl.dot(p.to(tl.bfloat16).T, g, sum_v)
             # jagged_attention_backward.py:95: dp = hl.dot(g, v[h, tk, :].T)
-            v_tile = tl.load(
-                v_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
-                mask=tk_in[:, None],
-                other=0.0,
-            )
             dp = tl.dot(g, v_tile.T)
             # jagged_attention_backward.py:96: ds = p * (dp - delta[:, None]) * D**-0.5
             ds = tl.where(tq_in[:, None], p * (dp - delta[:, None]) * 0.08838834764831845, 0.0)
@@ -157,6 +159,16 @@ def backward_kv_kernel(
         )
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def backward_kv(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -167,7 +179,12 @@ def backward_kv(
     offsets: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """dk and dv [H, T, D] in the dtypes of k and v; rows in no sequence are zero."""
+    q = _aligned(q)
+    k = _aligned(k)
+    v = _aligned(v)
+    grad = _aligned(grad)
+    triton.set_allocator(_scratch)
     dk = torch.empty((16, 16384, 128), dtype=torch.bfloat16, device=q.device)
     dv = torch.empty((16, 16384, 128), dtype=torch.bfloat16, device=q.device)
-    backward_kv_kernel[(4608,)](q, k, v, out, lse, grad, offsets, dk, dv, num_warps=8, num_stages=1)
+    backward_kv_kernel[(4608,)](q, k, v, out, lse, grad, offsets, dk, dv, num_warps=4, num_stages=2)
     return (dk, dv)

@@ -105,7 +105,7 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
         tk_whole = tq_begin + (tl.maximum(tq_end, tq_begin) - tq_begin) // 64 * 64
         # tk is ordered: carries acc, a sum
         # whole tiles, of which no lane is masked
-        for tk_start in tl.range(tq_begin, tk_whole, 64, num_stages=3):
+        for tk_start in tl.range(tq_begin, tk_whole, 64, num_stages=2):
             # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
             k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
             scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
@@ -121,7 +121,7 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
             acc = tl.dot(ds.to(tl.bfloat16), k_tile, acc)
         # jagged_attention_backward.py:69: for tk in hl.tile(offsets[b], offsets[b + 1]):
         # the tiles that a mask cuts
-        for tk_start in tl.range(tk_whole, tq_end, 64, num_stages=3):
+        for tk_start in tl.range(tk_whole, tq_end, 64, num_stages=2):
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < tq_end
             # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
@@ -171,5 +171,5 @@ def backward_q(
     grad = _aligned(grad)
     triton.set_allocator(_scratch)
     dq = torch.empty((16, 16384, 128), dtype=torch.bfloat16, device=q.device)
-    backward_q_kernel[(4608,)](q, k, v, out, lse, grad, offsets, dq, num_warps=4, num_stages=3)
+    backward_q_kernel[(4608,)](q, k, v, out, lse, grad, offsets, dq, num_warps=4, num_stages=2)
     return dq

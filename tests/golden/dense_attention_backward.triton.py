@@ -49,16 +49,34 @@ def attention_backward_2_kernel(q_ptr, k_ptr, v_ptr, lse_ptr, grad_ptr, delta_pt
     acc = tl.zeros([64, 128], tl.float32)
     # attention_backward.py:76: for tk in hl.tile(0, tq.end):
     tk_end = tq_1_start + 64
+    # attention_backward.py:77: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
+    # q, up to the array's end
+    q_boxes = tl.make_tensor_descriptor(
+        q_ptr, [4, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
+    )
+    q_tile = tl.reshape(q_boxes.load([b_1, h_1, tq_1_start, 0]), [64, 128])
+    # attention_backward.py:80: dp = hl.dot(grad[b, h, tq, :], v[b, h, tk, :].T)
+    # grad, up to the array's end
+    grad_boxes = tl.make_tensor_descriptor(
+        grad_ptr, [4, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
+    )
+    grad_tile = tl.reshape(grad_boxes.load([b_1, h_1, tq_1_start, 0]), [64, 128])
+    # attention_backward.py:77: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
+    # k, up to the array's end
+    k_boxes = tl.make_tensor_descriptor(
+        k_ptr, [4, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
+    )
+    # attention_backward.py:80: dp = hl.dot(grad[b, h, tq, :], v[b, h, tk, :].T)
+    # v, up to the array's end
+    v_boxes = tl.make_tensor_descriptor(
+        v_ptr, [4, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
+    )
+    # attention_backward.py:76: for tk in hl.tile(0, tq.end):
     # tk is ordered: carries acc, a sum
-    for tk_start in tl.range(0, tk_end, 64, num_stages=1):
+    for tk_start in tl.range(0, tk_end, 64, num_stages=2):
         tk_at = tk_start + tl.arange(0, 64)
         # attention_backward.py:77: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
-        q_tile = tl.load(
-            q_ptr + b_1 * 8388608 + h_1 * 524288 + tq_1_at[:, None] * 128 + at128[None, :]
-        )
-        k_tile = tl.load(
-            k_ptr + b_1 * 8388608 + h_1 * 524288 + tk_at[:, None] * 128 + at128[None, :]
-        )
+        k_tile = tl.reshape(k_boxes.load([b_1, h_1, tk_start, 0]), [64, 128])
         scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
         # attention_backward.py:78: p = hl.exp(scores - lse[b, h, tq][:, None])
         lse_tile = tl.load(lse_ptr + b_1 * 65536 + h_1 * 4096 + tq_1_at)
@@ -66,12 +84,7 @@ def attention_backward_2_kernel(q_ptr, k_ptr, v_ptr, lse_ptr, grad_ptr, delta_pt
         # attention_backward.py:79: p = hl.where(tk.index[None, :] <= tq.index[:, None], p, 0.0)
         p_1 = tl.where(tk_at[None, :] <= tq_1_at[:, None], p, 0.0)
         # attention_backward.py:80: dp = hl.dot(grad[b, h, tq, :], v[b, h, tk, :].T)
-        grad_tile = tl.load(
-            grad_ptr + b_1 * 8388608 + h_1 * 524288 + tq_1_at[:, None] * 128 + at128[None, :]
-        )
-        v_tile = tl.load(
-            v_ptr + b_1 * 8388608 + h_1 * 524288 + tk_at[:, None] * 128 + at128[None, :]
-        )
+        v_tile = tl.reshape(v_boxes.load([b_1, h_1, tk_start, 0]), [64, 128])
         dp = tl.dot(grad_tile, v_tile.T)
         # attention_backward.py:81: ds = p * (dp - delta[b, h, tq][:, None]) * D**-0.5
         delta_tile = tl.load(delta_ptr + b_1 * 65536 + h_1 * 4096 + tq_1_at)
@@ -105,21 +118,36 @@ def attention_backward_3_kernel(q_ptr, k_ptr, v_ptr, lse_ptr, grad_ptr, delta_pt
     sum_k = tl.zeros([64, 128], tl.float32)
     # attention_backward.py:87: sum_v = hl.zeros([tk, D], dtype=hl.float32)
     sum_v = tl.zeros([64, 128], tl.float32)
+    # attention_backward.py:90: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
+    # k, up to the array's end
+    k_boxes = tl.make_tensor_descriptor(
+        k_ptr, [4, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
+    )
+    k_tile = tl.reshape(k_boxes.load([b_2, h_2, tk_1_start, 0]), [64, 128])
+    # attention_backward.py:94: dp = hl.dot(g, v[b, h, tk, :].T)
+    # v, up to the array's end
+    v_boxes = tl.make_tensor_descriptor(
+        v_ptr, [4, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
+    )
+    v_tile = tl.reshape(v_boxes.load([b_2, h_2, tk_1_start, 0]), [64, 128])
+    # attention_backward.py:89: g = grad[b, h, tq, :]
+    # grad, up to the array's end
+    grad_boxes = tl.make_tensor_descriptor(
+        grad_ptr, [4, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
+    )
+    # attention_backward.py:90: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
+    # q, up to the array's end
+    q_boxes = tl.make_tensor_descriptor(
+        q_ptr, [4, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
+    )
     # attention_backward.py:88: for tq in hl.tile(tk.begin, T):
     # tq is ordered: carries sum_v, sum_k, sums
-    for tq_2_start in tl.range(tk_1_start, 4096, 64, num_stages=1):
+    for tq_2_start in tl.range(tk_1_start, 4096, 64, num_stages=2):
         tq_2_at = tq_2_start + tl.arange(0, 64)
         # attention_backward.py:89: g = grad[b, h, tq, :]
-        g = tl.load(
-            grad_ptr + b_2 * 8388608 + h_2 * 524288 + tq_2_at[:, None] * 128 + at128[None, :]
-        )
+        g = tl.reshape(grad_boxes.load([b_2, h_2, tq_2_start, 0]), [64, 128])
         # attention_backward.py:90: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
-        q_tile = tl.load(
-            q_ptr + b_2 * 8388608 + h_2 * 524288 + tq_2_at[:, None] * 128 + at128[None, :]
-        )
-        k_tile = tl.load(
-            k_ptr + b_2 * 8388608 + h_2 * 524288 + tk_1_at[:, None] * 128 + at128[None, :]
-        )
+        q_tile = tl.reshape(q_boxes.load([b_2, h_2, tq_2_start, 0]), [64, 128])
         scores_1 = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
         # attention_backward.py:91: p = hl.exp(scores - lse[b, h, tq][:, None])
         lse_tile = tl.load(lse_ptr + b_2 * 65536 + h_2 * 4096 + tq_2_at)
@@ -129,9 +157,6 @@ def attention_backward_3_kernel(q_ptr, k_ptr, v_ptr, lse_ptr, grad_ptr, delta_pt
         # attention_backward.py:93: sum_v = hl.dot(p.to(v.dtype).T, g, acc=sum_v)
         sum_v = tl.dot(p_3.to(tl.bfloat16).T, g, sum_v)
         # attention_backward.py:94: dp = hl.dot(g, v[b, h, tk, :].T)
-        v_tile = tl.load(
-            v_ptr + b_2 * 8388608 + h_2 * 524288 + tk_1_at[:, None] * 128 + at128[None, :]
-        )
         dp_1 = tl.dot(g, v_tile.T)
         # attention_backward.py:95: ds = p * (dp - delta[b, h, tq][:, None]) * D**-0.5
         delta_tile = tl.load(delta_ptr + b_2 * 65536 + h_2 * 4096 + tq_2_at)
@@ -150,6 +175,16 @@ def attention_backward_3_kernel(q_ptr, k_ptr, v_ptr, lse_ptr, grad_ptr, delta_pt
     )
 
 
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that Triton writes descriptors to."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def attention_backward(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -159,12 +194,17 @@ def attention_backward(
     grad: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of causal attention."""
+    q = _aligned(q)
+    k = _aligned(k)
+    v = _aligned(v)
+    grad = _aligned(grad)
+    triton.set_allocator(_scratch)
     delta = torch.empty((4, 16, 4096), dtype=torch.float32, device=q.device)
     dq = torch.empty((4, 16, 4096, 128), dtype=torch.bfloat16, device=q.device)
     dk = torch.empty((4, 16, 4096, 128), dtype=torch.bfloat16, device=q.device)
     dv = torch.empty((4, 16, 4096, 128), dtype=torch.bfloat16, device=q.device)
-    attention_backward_1_kernel[(1024,)](out, grad, delta, num_warps=8, num_stages=1)
-    attention_backward_2_kernel[(4096,)](q, k, v, lse, grad, delta, dq, num_warps=8, num_stages=1)
+    attention_backward_1_kernel[(1024,)](out, grad, delta, num_warps=4, num_stages=2)
+    attention_backward_2_kernel[(4096,)](q, k, v, lse, grad, delta, dq, num_warps=4, num_stages=2)
     attention_backward_3_kernel[(4096,)](
         q,
         k,
@@ -174,7 +214,7 @@ def attention_backward(
         delta,
         dk,
         dv,
-        num_warps=8,
-        num_stages=1,
+        num_warps=4,
+        num_stages=2,
     )
     return (dq, dk, dv)

@@ -17,7 +17,7 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     pid = tl.program_id(0)
     # gdpa_dense_kv.py:44: out = jnp.zeros([H, T, D], dtype=q.dtype)
     # row is parallel: each row writes its own slices of out
-    for row_start in tl.range(pid * 16, 16384, 40960):
+    for row_start in tl.range(pid * 16, 16384, 4224):
         row_at = row_start + tl.arange(0, 16)
         first = tl.load(offsets_ptr)
         last = tl.load(offsets_ptr + 64)
@@ -71,7 +71,7 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     v_boxes = tl.make_tensor_descriptor(
         v_ptr, [64, 8, 512, 128], [524288, 65536, 128, 1], [1, 1, 64, 128]
     )
-    for step in tl.range(pid, item_count * 8, 2560):
+    for step in tl.range(pid, item_count * 8, 264):
         h = step // item_count
         item = step % item_count
         before = tile_ends <= item
@@ -135,5 +135,5 @@ def gdpa_dense_kv(
     v = _aligned(v)
     triton.set_allocator(_scratch)
     out = torch.empty((8, 16384, 128), dtype=torch.bfloat16, device=q.device)
-    gdpa_dense_kv_kernel[(2560,)](q, k, v, offsets, out, num_warps=4, num_stages=3)
+    gdpa_dense_kv_kernel[(264,)](q, k, v, offsets, out, num_warps=4, num_stages=3)
     return out

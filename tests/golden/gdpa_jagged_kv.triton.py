@@ -66,9 +66,6 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
     tile_counts = (tl.maximum(tq_ends, tq_begins) - tq_begins + 63) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
-    # gdpa_jagged_kv.py:49: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_element_type=j...
-    # q, up to the array's end
-    q_boxes = tl.make_tensor_descriptor(q_ptr, [8, 16384, 128], [2097152, 128, 1], [1, 64, 128])
     for step in tl.range(pid, item_count * 8, 3072):
         h = step // item_count
         item = step % item_count
@@ -94,29 +91,23 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
         tk_begin = tl.maximum(kv_offsets_value, 0)
         kv_offsets_value_1 = tl.load(kv_offsets_ptr + b + 1)
         tk_end = tl.minimum(kv_offsets_value_1, 65536)
-        # gdpa_jagged_kv.py:49: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_element_ty...
-        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
-        # k, up to the end of tk
-        k_boxes = tl.make_tensor_descriptor(
-            k_ptr, [8, tl.maximum(tk_end, 1), 128], [8388608, 128, 1], [1, 64, 128]
-        )
-        # gdpa_jagged_kv.py:51: acc += jnp.dot(weights, v[h, tk, :], preferred_element_type=jnp.f...
-        # v, up to the end of tk
-        v_boxes = tl.make_tensor_descriptor(
-            v_ptr, [8, tl.maximum(tk_end, 1), 128], [8388608, 128, 1], [1, 64, 128]
-        )
-        # gdpa_jagged_kv.py:48: for tk in hl.tile(kv_offsets[b], kv_offsets[b + 1]):
         tk_whole = tk_begin + (tl.maximum(tk_end, tk_begin) - tk_begin) // 64 * 64
         # tk is ordered: carries acc, a sum
         # whole tiles, of which no lane is masked
         for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):
+            tk_at = tk_start + tl.arange(0, 64)
             # gdpa_jagged_kv.py:49: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
-            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
+            q_tile = tl.load(
+                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
+            k_tile = tl.load(k_ptr + h * 8388608 + tk_at[:, None] * 128 + at128[None, :])
             scores = tl.dot(q_tile, k_tile.T)
             # gdpa_jagged_kv.py:50: weights = activation(scores * D**-0.5).astype(v.dtype)
             weights = _gelu_tanh(scores * 0.08838834764831845).to(tl.bfloat16)
             # gdpa_jagged_kv.py:51: acc += jnp.dot(weights, v[h, tk, :], preferred_element_type=j...
-            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
+            v_tile = tl.load(v_ptr + h * 8388608 + tk_at[:, None] * 128 + at128[None, :])
             acc = tl.dot(weights, v_tile, acc)
         # gdpa_jagged_kv.py:48: for tk in hl.tile(kv_offsets[b], kv_offsets[b + 1]):
         # the tiles that a mask cuts
@@ -124,12 +115,25 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < tk_end
             # gdpa_jagged_kv.py:49: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
-            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
+            q_tile = tl.load(
+                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
+            k_tile = tl.load(
+                k_ptr + h * 8388608 + tk_at[:, None] * 128 + at128[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
             scores = tl.dot(q_tile, k_tile.T)
             # gdpa_jagged_kv.py:50: weights = activation(scores * D**-0.5).astype(v.dtype)
             weights = tl.where(tk_in, _gelu_tanh(scores * 0.08838834764831845).to(tl.bfloat16), 0.0)
             # gdpa_jagged_kv.py:51: acc += jnp.dot(weights, v[h, tk, :], preferred_element_type=j...
-            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
+            v_tile = tl.load(
+                v_ptr + h * 8388608 + tk_at[:, None] * 128 + at128[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
             acc = tl.dot(weights, v_tile, acc)
         # gdpa_jagged_kv.py:52: out[h, tq, :] = acc.astype(out.dtype)
         tl.store(
@@ -137,16 +141,6 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
             acc.to(tl.bfloat16),
             mask=tq_in[:, None],
         )
-
-
-def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
-    """Memory that Triton writes descriptors to."""
-    return torch.empty(size, dtype=torch.int8, device="cuda")
-
-
-def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
-    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
 def gdpa_jagged_kv(
@@ -157,10 +151,6 @@ def gdpa_jagged_kv(
     kv_offsets: torch.Tensor,
 ) -> torch.Tensor:
     """out[:, r] = sum of activation(q[:, r] k[:, s] / sqrt(D)) v[:, s] over keys s of r."""
-    q = _aligned(q)
-    k = _aligned(k)
-    v = _aligned(v)
-    triton.set_allocator(_scratch)
     out = torch.empty((8, 16384, 128), dtype=torch.bfloat16, device=q.device)
     gdpa_jagged_kv_kernel[(3072,)](q, k, v, q_offsets, kv_offsets, out, num_warps=4, num_stages=3)
     return out

@@ -11,7 +11,7 @@ def grouped_gemm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
     pid = tl.program_id(0)
     # grouped_gemm.py:36: y = hl.zeros([M, N], dtype=x.dtype)
     # row is parallel: each row writes its own rows of y
-    for row_start in tl.range(pid * 16, 16384, 2112):
+    for row_start in tl.range(pid * 16, 16384, 24576):
         row_at = row_start + tl.arange(0, 16)
         first = tl.load(offsets_ptr)
         last = tl.load(offsets_ptr + 64)
@@ -50,12 +50,7 @@ def grouped_gemm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
     tile_counts = (tl.maximum(tm_ends, tm_begins) - tm_begins + 127) // 128
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
-    # grouped_gemm.py:41: acc = hl.dot(x[tm, tk], w[g, tk, tn], acc=acc)
-    # x, up to the array's end
-    x_boxes = tl.make_tensor_descriptor(x_ptr, [16384, 4096], [4096, 1], [128, 64])
-    # w, up to the array's end
-    w_boxes = tl.make_tensor_descriptor(w_ptr, [64, 4096, 2048], [8388608, 2048, 1], [1, 64, 256])
-    for step in tl.range(pid, item_count * 8, 132, flatten=True):
+    for step in tl.range(pid, item_count * 8, 1536):
         item = step // 8
         before = tile_ends <= item
         g = tl.sum(before.to(tl.int32), axis=0)
@@ -79,9 +74,14 @@ def grouped_gemm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
         # grouped_gemm.py:40: for tk in hl.tile(K):
         # tk is ordered: carries acc, a sum
         for tk_start in tl.range(0, 4096, 64, num_stages=4):
+            tk_at = tk_start + tl.arange(0, 64)
             # grouped_gemm.py:41: acc = hl.dot(x[tm, tk], w[g, tk, tn], acc=acc)
-            x_tile = x_boxes.load([tm_start, tk_start])
-            w_tile = tl.reshape(w_boxes.load([g, tk_start, tn_start]), [64, 256])
+            x_tile = tl.load(
+                x_ptr + tm_at[:, None] * 4096 + tk_at[None, :],
+                mask=tm_in[:, None],
+                other=0.0,
+            )
+            w_tile = tl.load(w_ptr + g * 8388608 + tk_at[:, None] * 2048 + tn_at[None, :])
             acc = tl.dot(x_tile, w_tile, acc)
         # grouped_gemm.py:42: y[tm, tn] = acc.to(y.dtype)
         tl.store(
@@ -91,21 +91,8 @@ def grouped_gemm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
         )
 
 
-def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
-    """Memory that Triton writes descriptors to."""
-    return torch.empty(size, dtype=torch.int8, device="cuda")
-
-
-def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
-    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
-
-
 def grouped_gemm(x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     """y[r] = x[r] @ w[g] for offsets[g] <= r < offsets[g + 1]; other rows are zero."""
-    x = _aligned(x)
-    w = _aligned(w)
-    triton.set_allocator(_scratch)
     y = torch.empty((16384, 2048), dtype=torch.bfloat16, device=x.device)
-    grouped_gemm_kernel[(132,)](x, w, offsets, y, num_warps=8, num_stages=4)
+    grouped_gemm_kernel[(1536,)](x, w, offsets, y, num_warps=8, num_stages=4)
     return y

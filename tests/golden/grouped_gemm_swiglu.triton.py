@@ -89,7 +89,7 @@ def grouped_gemm_gated_kernel(x_ptr, w_ptr, v_ptr, offsets_ptr, y_ptr):
         value = tl.zeros([128, 128], tl.float32)
         # grouped_gemm_bias_activation.py:69: for tk in hl.tile(K):
         # tk is ordered: carries gate, value, sums
-        for tk_start in tl.range(0, 4096, 64, num_stages=2):
+        for tk_start in tl.range(0, 4096, 64, num_stages=3):
             # grouped_gemm_bias_activation.py:70: rows = x[tm, tk]
             rows = x_boxes.load([tm_start, tk_start])
             # grouped_gemm_bias_activation.py:71: gate += jnp.dot(rows, w[g, tk, tn], preferred_e...
@@ -128,5 +128,5 @@ def grouped_gemm_gated(
     v = _aligned(v)
     triton.set_allocator(_scratch)
     y = torch.empty((16384, 2048), dtype=torch.bfloat16, device=x.device)
-    grouped_gemm_gated_kernel[(3072,)](x, w, v, offsets, y, num_warps=8, num_stages=2)
+    grouped_gemm_gated_kernel[(3072,)](x, w, v, offsets, y, num_warps=8, num_stages=3)
     return y

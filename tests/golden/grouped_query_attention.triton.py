@@ -58,9 +58,6 @@ def grouped_query_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     tile_counts = (tl.maximum(tq_ends, tq_begins) - tq_begins + 63) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
-    # grouped_query_attention.py:48: scores = hl.dot(q[h, tq, :], k[h // share, tk, :].T) * D**-0.5
-    # q, up to the array's end
-    q_boxes = tl.make_tensor_descriptor(q_ptr, [32, 16384, 128], [2097152, 128, 1], [1, 64, 128])
     for step in tl.range(pid, item_count * 32, 9216):
         h = step // item_count
         item = step % item_count
@@ -88,17 +85,6 @@ def grouped_query_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         acc = tl.zeros([64, 128], tl.float32)
         # grouped_query_attention.py:46: last = min(end, tq.end) if causal else end
         last = tl.minimum(end, tl.minimum(tq_start + 64, tq_end))
-        # grouped_query_attention.py:48: scores = hl.dot(q[h, tq, :], k[h // share, tk, :].T) * D...
-        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
-        # k, up to the end of tk
-        k_boxes = tl.make_tensor_descriptor(
-            k_ptr, [8, tl.maximum(last, 1), 128], [2097152, 128, 1], [1, 64, 128]
-        )
-        # grouped_query_attention.py:55: acc = hl.dot(p.to(v.dtype), v[h // share, tk, :], acc=ac...
-        # v, up to the end of tk
-        v_boxes = tl.make_tensor_descriptor(
-            v_ptr, [8, tl.maximum(last, 1), 128], [2097152, 128, 1], [1, 64, 128]
-        )
         # grouped_query_attention.py:47: for tk in hl.tile(begin, last):
         tk_whole = (
             tq_begin + (tl.maximum(tl.minimum(last, tq_start + 1), tq_begin) - tq_begin) // 64 * 64
@@ -106,8 +92,14 @@ def grouped_query_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         # tk is ordered: carries total, acc, m
         # whole tiles, of which no lane is masked
         for tk_start in tl.range(tq_begin, tk_whole, 64, num_stages=3):
+            tk_at = tk_start + tl.arange(0, 64)
             # grouped_query_attention.py:48: scores = hl.dot(q[h, tq, :], k[h // share, tk, :].T)...
-            k_tile = tl.reshape(k_boxes.load([h // 4, tk_start, 0]), [64, 128])
+            q_tile = tl.load(
+                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
+            k_tile = tl.load(k_ptr + h // 4 * 2097152 + tk_at[:, None] * 128 + at128[None, :])
             scores = tl.dot(q_tile, k_tile.T) * 0.12751743082459868
             # grouped_query_attention.py:51: m_new = hl.maximum(m, scores.amax(-1))
             m_new = tl.maximum(
@@ -122,7 +114,7 @@ def grouped_query_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             # grouped_query_attention.py:54: total = total * alpha + p.sum(-1)
             total = total * alpha + tl.sum(p, axis=1)
             # grouped_query_attention.py:55: acc = hl.dot(p.to(v.dtype), v[h // share, tk, :], ac...
-            v_tile = tl.reshape(v_boxes.load([h // 4, tk_start, 0]), [64, 128])
+            v_tile = tl.load(v_ptr + h // 4 * 2097152 + tk_at[:, None] * 128 + at128[None, :])
             acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
             m = m_new
         # grouped_query_attention.py:47: for tk in hl.tile(begin, last):
@@ -131,7 +123,16 @@ def grouped_query_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < last
             # grouped_query_attention.py:48: scores = hl.dot(q[h, tq, :], k[h // share, tk, :].T)...
-            k_tile = tl.reshape(k_boxes.load([h // 4, tk_start, 0]), [64, 128])
+            q_tile = tl.load(
+                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
+            k_tile = tl.load(
+                k_ptr + h // 4 * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
             scores = tl.dot(q_tile, k_tile.T) * 0.12751743082459868
             # grouped_query_attention.py:50: scores = hl.where(tk.index[None, :] <= tq.index[:, N...
             scores_1 = tl.where((tk_at[None, :] <= tq_at[:, None]) & tk_in, scores, float("-inf"))
@@ -148,7 +149,11 @@ def grouped_query_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             # grouped_query_attention.py:54: total = total * alpha + p.sum(-1)
             total = total * alpha + tl.sum(p, axis=1)
             # grouped_query_attention.py:55: acc = hl.dot(p.to(v.dtype), v[h // share, tk, :], ac...
-            v_tile = tl.reshape(v_boxes.load([h // 4, tk_start, 0]), [64, 128])
+            v_tile = tl.load(
+                v_ptr + h // 4 * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
             acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
             m = m_new
         # grouped_query_attention.py:57: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
@@ -159,16 +164,6 @@ def grouped_query_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         )
 
 
-def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
-    """Memory that Triton writes descriptors to."""
-    return torch.empty(size, dtype=torch.int8, device="cuda")
-
-
-def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
-    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
-
-
 def grouped_query_attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -176,10 +171,6 @@ def grouped_query_attention(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """out[h, r] = softmax(q[h, r] k[h // share]^T / sqrt(D)) v[h // share] within r's seque..."""
-    q = _aligned(q)
-    k = _aligned(k)
-    v = _aligned(v)
-    triton.set_allocator(_scratch)
     out = torch.empty((32, 16384, 128), dtype=torch.bfloat16, device=q.device)
     grouped_query_attention_kernel[(9216,)](q, k, v, offsets, out, num_warps=4, num_stages=3)
     return out

@@ -1,4 +1,4 @@
-"""hstu_attention for cuda:sm90, blocks tk=64, tq=64."""
+"""hstu_attention for cuda:sm90, blocks tk=32, tq=64."""
 
 import torch
 import triton
@@ -58,9 +58,6 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     tile_counts = (tl.maximum(tq_ends, tq_begins) - tq_begins + 63) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
-    # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_element_type=j...
-    # q, up to the array's end
-    q_boxes = tl.make_tensor_descriptor(q_ptr, [16, 65536, 128], [8388608, 128, 1], [1, 64, 128])
     for step in tl.range(pid, item_count * 16, 20480):
         h = step // item_count
         item = step % item_count
@@ -84,46 +81,54 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         acc = tl.zeros([64, 128], tl.float32)
         # hstu_attention.py:45: last = min(end, tq.end) if causal else end
         last = tl.minimum(end, tl.minimum(tq_start + 64, tq_end))
-        # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_element_ty...
-        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
-        # k, up to the end of tk
-        k_boxes = tl.make_tensor_descriptor(
-            k_ptr, [16, tl.maximum(last, 1), 128], [8388608, 128, 1], [1, 64, 128]
-        )
-        # hstu_attention.py:51: acc += jnp.dot(
-        # v, up to the end of tk
-        v_boxes = tl.make_tensor_descriptor(
-            v_ptr, [16, tl.maximum(last, 1), 128], [8388608, 128, 1], [1, 64, 128]
-        )
         # hstu_attention.py:46: for tk in hl.tile(begin, last, max_extent=longest):
         tk_whole = (
-            tq_begin + (tl.maximum(tl.minimum(last, tq_start + 1), tq_begin) - tq_begin) // 64 * 64
+            tq_begin + (tl.maximum(tl.minimum(last, tq_start + 1), tq_begin) - tq_begin) // 32 * 32
         )
         # tk is ordered: carries acc, a sum
         # whole tiles, of which no lane is masked
-        for tk_start in tl.range(tq_begin, tk_whole, 64, num_stages=3):
+        for tk_start in tl.range(tq_begin, tk_whole, 32, num_stages=3):
+            tk_at = tk_start + tl.arange(0, 32)
             # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
-            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
+            q_tile = tl.load(
+                q_ptr + h * 8388608 + tq_at[:, None] * 128 + at128[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
+            k_tile = tl.load(k_ptr + h * 8388608 + tk_at[:, None] * 128 + at128[None, :])
             scores = tl.dot(q_tile, k_tile.T)
             # hstu_attention.py:48: weights = jax.nn.silu(scores * D**-0.5) / longest
             weights = _silu(scores * 0.08838834764831845) / 4096.0
             # hstu_attention.py:51: acc += jnp.dot(
-            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
+            v_tile = tl.load(v_ptr + h * 8388608 + tk_at[:, None] * 128 + at128[None, :])
             acc = tl.dot(weights.to(tl.bfloat16), v_tile, acc)
         # hstu_attention.py:46: for tk in hl.tile(begin, last, max_extent=longest):
         # the tiles that a mask cuts
-        for tk_start in tl.range(tk_whole, last, 64, num_stages=3):
-            tk_at = tk_start + tl.arange(0, 64)
+        for tk_start in tl.range(tk_whole, last, 32, num_stages=3):
+            tk_at = tk_start + tl.arange(0, 32)
             tk_in = tk_at < last
             # hstu_attention.py:47: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
-            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
+            q_tile = tl.load(
+                q_ptr + h * 8388608 + tq_at[:, None] * 128 + at128[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
+            k_tile = tl.load(
+                k_ptr + h * 8388608 + tk_at[:, None] * 128 + at128[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
             scores = tl.dot(q_tile, k_tile.T)
             # hstu_attention.py:48: weights = jax.nn.silu(scores * D**-0.5) / longest
             weights = _silu(scores * 0.08838834764831845) / 4096.0
             # hstu_attention.py:50: weights = jnp.where(tk.index[None, :] <= tq.index[:, None], w...
             weights_1 = tl.where((tk_at[None, :] <= tq_at[:, None]) & tk_in, weights, 0.0)
             # hstu_attention.py:51: acc += jnp.dot(
-            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
+            v_tile = tl.load(
+                v_ptr + h * 8388608 + tk_at[:, None] * 128 + at128[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
             acc = tl.dot(weights_1.to(tl.bfloat16), v_tile, acc)
         # hstu_attention.py:54: out[h, tq, :] = acc.astype(out.dtype)
         tl.store(
@@ -133,16 +138,6 @@ def hstu_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         )
 
 
-def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
-    """Memory that Triton writes descriptors to."""
-    return torch.empty(size, dtype=torch.int8, device="cuda")
-
-
-def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
-    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
-
-
 def hstu_attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -150,10 +145,6 @@ def hstu_attention(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """out[:, r] = sum of silu(q[:, r] k[:, s] / sqrt(D)) v[:, s] / longest over s in r's se..."""
-    q = _aligned(q)
-    k = _aligned(k)
-    v = _aligned(v)
-    triton.set_allocator(_scratch)
     out = torch.empty((16, 65536, 128), dtype=torch.bfloat16, device=q.device)
     hstu_attention_kernel[(20480,)](q, k, v, offsets, out, num_warps=4, num_stages=3)
     return out

@@ -58,9 +58,6 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     tile_counts = (tl.maximum(tq_ends, tq_begins) - tq_begins + 63) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
-    # jagged_attention.py:81: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * scale
-    # q, up to the array's end
-    q_boxes = tl.make_tensor_descriptor(q_ptr, [16, 16384, 128], [2097152, 128, 1], [1, 64, 128])
     for step in tl.range(pid, item_count * 16, 4608):
         h = step // item_count
         item = step % item_count
@@ -86,24 +83,19 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         total = tl.zeros([64], tl.float32)
         # jagged_attention.py:78: acc = hl.zeros([tq, v.shape[2]], dtype=hl.float32)
         acc = tl.zeros([64, 128], tl.float32)
-        # jagged_attention.py:81: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * scale
-        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
-        # k, up to the end of tk
-        k_boxes = tl.make_tensor_descriptor(
-            k_ptr, [16, tl.maximum(tq_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
-        )
-        # jagged_attention.py:89: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alpha[:, None])
-        # v, up to the end of tk
-        v_boxes = tl.make_tensor_descriptor(
-            v_ptr, [16, tl.maximum(tq_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
-        )
         # jagged_attention.py:80: for tk in hl.tile(begin, last, max_extent=longest):
         tk_whole = tq_begin + (tl.maximum(tq_end, tq_begin) - tq_begin) // 64 * 64
         # tk is ordered: carries total, acc, m
         # whole tiles, of which no lane is masked
         for tk_start in tl.range(tq_begin, tk_whole, 64, num_stages=3):
+            tk_at = tk_start + tl.arange(0, 64)
             # jagged_attention.py:81: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * scale
-            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
+            q_tile = tl.load(
+                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
+            k_tile = tl.load(k_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :])
             scores = tl.dot(q_tile, k_tile.T) * 0.12751743082459868
             # jagged_attention.py:85: m_new = hl.maximum(m, scores.amax(-1))
             m_new = tl.maximum(
@@ -118,7 +110,7 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             # jagged_attention.py:88: total = total * alpha + p.sum(-1)
             total = total * alpha + tl.sum(p, axis=1)
             # jagged_attention.py:89: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alpha[:,...
-            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
+            v_tile = tl.load(v_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :])
             acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
             m = m_new
         # jagged_attention.py:80: for tk in hl.tile(begin, last, max_extent=longest):
@@ -127,7 +119,16 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < tq_end
             # jagged_attention.py:81: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * scale
-            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
+            q_tile = tl.load(
+                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
+            k_tile = tl.load(
+                k_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
             scores = tl.where(tk_in, tl.dot(q_tile, k_tile.T) * 0.12751743082459868, float("-inf"))
             # jagged_attention.py:85: m_new = hl.maximum(m, scores.amax(-1))
             m_new = tl.maximum(
@@ -142,7 +143,11 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             # jagged_attention.py:88: total = total * alpha + p.sum(-1)
             total = total * alpha + tl.sum(p, axis=1)
             # jagged_attention.py:89: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alpha[:,...
-            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
+            v_tile = tl.load(
+                v_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
             acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
             m = m_new
         # jagged_attention.py:91: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
@@ -153,16 +158,6 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         )
 
 
-def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
-    """Memory that Triton writes descriptors to."""
-    return torch.empty(size, dtype=torch.int8, device="cuda")
-
-
-def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
-    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
-
-
 def jagged_attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -170,10 +165,6 @@ def jagged_attention(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """out[:, r] = the mean of v over r's sequence, weighted by softmax(q[:, r] k^T / sqrt(D))."""
-    q = _aligned(q)
-    k = _aligned(k)
-    v = _aligned(v)
-    triton.set_allocator(_scratch)
     out = torch.empty((16, 16384, 128), dtype=torch.bfloat16, device=q.device)
     jagged_attention_kernel[(4608,)](q, k, v, offsets, out, num_warps=4, num_stages=3)
     return out

@@ -20,7 +20,7 @@ def long_sum_1_kernel(x_ptr, total_parts_ptr):
     tn_end = part * 131072 + 131072
     # tn is ordered: carries total, a sum
     total = tl.zeros([8], tl.float32)
-    for tn_start in tl.range(tn_begin, tn_end, 512):
+    for tn_start in tl.range(tn_begin, tn_end, 512, num_stages=3):
         tn_at = tn_start + tl.arange(0, 512)
         # long_sum.py:25: total += x[tm, tn].to(hl.float32).sum(-1)
         x_tile = tl.load(x_ptr + tm_at[:, None] * 1048576 + tn_at[None, :])
@@ -39,7 +39,7 @@ def long_sum_2_kernel(total_parts_ptr, y_ptr):
     total_4 = tl.zeros([8], tl.float32)
     # long_sum.py:24: for tn in hl.tile(N):
     # part is ordered: carries total, a sum
-    for part_1 in tl.range(0, 8):
+    for part_1 in tl.range(0, 8, num_stages=3):
         # long_sum.py:25: total += x[tm, tn].to(hl.float32).sum(-1)
         total_parts_tile = tl.load(total_parts_ptr + part_1 * 256 + tm_1_at)
         total_4 = total_4 + total_parts_tile
@@ -51,6 +51,6 @@ def long_sum(x: torch.Tensor) -> torch.Tensor:
     """y[i] = the sum of x[i]."""
     total_parts = torch.empty((8, 256), dtype=torch.float32, device=x.device)
     y = torch.empty((256,), dtype=torch.bfloat16, device=x.device)
-    long_sum_1_kernel[(256,)](x, total_parts, num_warps=8, num_stages=1)
-    long_sum_2_kernel[(32,)](total_parts, y, num_warps=8, num_stages=1)
+    long_sum_1_kernel[(256,)](x, total_parts, num_warps=8, num_stages=3)
+    long_sum_2_kernel[(32,)](total_parts, y, num_warps=8, num_stages=3)
     return y

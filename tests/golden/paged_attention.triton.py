@@ -121,7 +121,7 @@ def paged_attention_kernel(
         q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
         # paged_attention.py:59: for p in hl.grid(0, (length + P - 1) // P, max_extent=most):
         # p is ordered: carries total, acc, m
-        for p in tl.range(0, p_end, num_stages=2):
+        for p in tl.range(0, p_end, num_stages=1):
             # paged_attention.py:60: page = table[b, p]
             page = tl.load(table_ptr + b * 64 + p)
             # paged_attention.py:61: holds = p * P + hl.arange(P)
@@ -197,7 +197,7 @@ def paged_attention(
         lengths,
         offsets,
         out,
-        num_warps=8,
-        num_stages=2,
+        num_warps=4,
+        num_stages=1,
     )
     return out

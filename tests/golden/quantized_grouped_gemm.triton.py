@@ -1,4 +1,4 @@
-"""quantized_grouped_gemm for cuda:sm90, blocks tk=64, tm=128, tn=128."""
+"""quantized_grouped_gemm for cuda:sm90, blocks tk=128, tm=256, tn=64."""
 
 import torch
 import triton
@@ -11,7 +11,7 @@ def quantized_grouped_gemm_kernel(x_ptr, row_scale_ptr, w_ptr, scale_ptr, offset
     pid = tl.program_id(0)
     # quantized_grouped_gemm.py:54: y = hl.zeros([M, N], dtype=scale.dtype)
     # row is parallel: each row writes its own rows of y
-    for row_start in tl.range(pid * 16, 16384, 49152):
+    for row_start in tl.range(pid * 16, 16384, 65536):
         row_at = row_start + tl.arange(0, 16)
         first = tl.load(offsets_ptr)
         last = tl.load(offsets_ptr + 64)
@@ -47,11 +47,11 @@ def quantized_grouped_gemm_kernel(x_ptr, row_scale_ptr, w_ptr, scale_ptr, offset
     offsets_tile_1 = tl.load(offsets_ptr + groups + 1)
     tm_begins = tl.maximum(offsets_tile, 0)
     tm_ends = tl.minimum(offsets_tile_1, 16384)
-    tile_counts = (tl.maximum(tm_ends, tm_begins) - tm_begins + 127) // 128
+    tile_counts = (tl.maximum(tm_ends, tm_begins) - tm_begins + 255) // 256
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
-    for step in tl.range(pid, item_count * 16, 3072):
-        item = step // 16
+    for step in tl.range(pid, item_count * 32, 4096):
+        item = step // 32
         before = tile_ends <= item
         g = tl.sum(before.to(tl.int32), axis=0)
         tm_id = item - tl.sum(tl.where(before, tile_counts, 0), axis=0)
@@ -63,18 +63,18 @@ def quantized_grouped_gemm_kernel(x_ptr, row_scale_ptr, w_ptr, scale_ptr, offset
         tm_begin = tl.maximum(offsets_value, 0)
         offsets_value_1 = tl.load(offsets_ptr + g + 1)
         tm_end = tl.minimum(offsets_value_1, 16384)
-        tm_start = tm_begin + tm_id * 128
-        tm_at = tm_start + tl.arange(0, 128)
+        tm_start = tm_begin + tm_id * 256
+        tm_at = tm_start + tl.arange(0, 256)
         tm_in = tm_at < tm_end
         # tn is parallel: each tn writes its own columns of y
-        tn_start = step % 16 * 128
-        tn_at = tn_start + tl.arange(0, 128)
+        tn_start = step % 32 * 64
+        tn_at = tn_start + tl.arange(0, 64)
         # quantized_grouped_gemm.py:58: acc = hl.zeros([tm, tn], dtype=sums)
-        acc = tl.zeros([128, 128], tl.int32)
+        acc = tl.zeros([256, 64], tl.int32)
         # quantized_grouped_gemm.py:59: for tk in hl.tile(K):
         # tk is ordered: carries acc, a sum
-        for tk_start in tl.range(0, 4096, 64, num_stages=3):
-            tk_at = tk_start + tl.arange(0, 64)
+        for tk_start in tl.range(0, 4096, 128, num_stages=3):
+            tk_at = tk_start + tl.arange(0, 128)
             # quantized_grouped_gemm.py:60: acc = hl.dot(x[tm, tk], w[g, tk, tn], acc=acc)
             x_tile = tl.load(
                 x_ptr + tm_at[:, None] * 4096 + tk_at[None, :],
@@ -106,14 +106,14 @@ def quantized_grouped_gemm(
 ) -> torch.Tensor:
     """y[r] = (x[r] * row_scale[r]) @ (w[g] * scale[g]), of 8-bit x and w; dtype of the scales."""
     y = torch.empty((16384, 2048), dtype=torch.bfloat16, device=x.device)
-    quantized_grouped_gemm_kernel[(3072,)](
+    quantized_grouped_gemm_kernel[(4096,)](
         x,
         row_scale,
         w,
         scale,
         offsets,
         y,
-        num_warps=8,
+        num_warps=4,
         num_stages=3,
     )
     return y

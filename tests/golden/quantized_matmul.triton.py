@@ -1,4 +1,4 @@
-"""quantized_matmul for cuda:sm90, blocks tk=64, tm=128, tn=128."""
+"""quantized_matmul for cuda:sm90, blocks tk=128, tm=256, tn=64."""
 
 import torch
 import triton
@@ -8,21 +8,21 @@ import triton.language as tl
 @triton.jit
 def quantized_matmul_kernel(x_ptr, row_scale_ptr, w_ptr, scale_ptr, y_ptr):
     pid = tl.program_id(0)
-    band = pid // 256 * 8
-    place = pid % 256
+    band = pid // 512 * 8
+    place = pid % 512
     # quantized_matmul.py:49: for tm, tn in hl.tile([M, N]):
     # tm is parallel: each tm writes its own rows of y
-    tm_start = (band + place % 8) * 128
-    tm_at = tm_start + tl.arange(0, 128)
+    tm_start = (band + place % 8) * 256
+    tm_at = tm_start + tl.arange(0, 256)
     # tn is parallel: each tn writes its own columns of y
-    tn_start = place // 8 * 128
-    tn_at = tn_start + tl.arange(0, 128)
+    tn_start = place // 8 * 64
+    tn_at = tn_start + tl.arange(0, 64)
     # quantized_matmul.py:50: acc = hl.zeros([tm, tn], dtype=hl.int32)
-    acc = tl.zeros([128, 128], tl.int32)
+    acc = tl.zeros([256, 64], tl.int32)
     # quantized_matmul.py:51: for tk in hl.tile(K):
     # tk is ordered: carries acc, a sum
-    for tk_start in tl.range(0, 4096, 64, num_stages=3):
-        tk_at = tk_start + tl.arange(0, 64)
+    for tk_start in tl.range(0, 4096, 128, num_stages=3):
+        tk_at = tk_start + tl.arange(0, 128)
         # quantized_matmul.py:52: acc = hl.dot(x[tm, tk], w[tk, tn], acc=acc)
         x_tile = tl.load(x_ptr + tm_at[:, None] * 4096 + tk_at[None, :])
         w_tile = tl.load(w_ptr + tk_at[:, None] * 4096 + tn_at[None, :])
@@ -45,5 +45,5 @@ def quantized_matmul(
 ) -> torch.Tensor:
     """y = (x * row_scale) @ (w * scale), in the dtype of the scales."""
     y = torch.empty((8192, 4096), dtype=torch.bfloat16, device=x.device)
-    quantized_matmul_kernel[(2048,)](x, row_scale, w, scale, y, num_warps=8, num_stages=3)
+    quantized_matmul_kernel[(2048,)](x, row_scale, w, scale, y, num_warps=4, num_stages=3)
     return y

@@ -58,9 +58,6 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     tile_counts = (tl.maximum(tq_ends, tq_begins) - tq_begins + 63) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
-    # sliding_window_attention.py:50: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
-    # q, up to the array's end
-    q_boxes = tl.make_tensor_descriptor(q_ptr, [16, 16384, 128], [2097152, 128, 1], [1, 64, 128])
     for step in tl.range(pid, item_count * 16, 4608):
         h = step // item_count
         item = step % item_count
@@ -89,18 +86,6 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         # sliding_window_attention.py:47: for tk in hl.tile(max(begin, tq.begin - window + 1), mi...
         tk_begin = tl.maximum(tl.maximum(begin, tq_start - 19), 0)
         tk_end = tl.minimum(end, tl.minimum(tq_start + 64, tq_end))
-        # sliding_window_attention.py:50: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
-        q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
-        # k, up to the end of tk
-        k_boxes = tl.make_tensor_descriptor(
-            k_ptr, [16, tl.maximum(tk_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
-        )
-        # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alph...
-        # v, up to the end of tk
-        v_boxes = tl.make_tensor_descriptor(
-            v_ptr, [16, tl.maximum(tk_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
-        )
-        # sliding_window_attention.py:47: for tk in hl.tile(max(begin, tq.begin - window + 1), mi...
         tk_whole = tk_begin + (tl.maximum(tk_end, tk_begin) - tk_begin) // 64 * 64
         # tk is ordered: carries total, acc, m
         # whole tiles, of which no lane is masked
@@ -111,7 +96,12 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             # sliding_window_attention.py:49: seen = (distance >= 0) & (distance < window)
             seen = (distance >= 0) & (distance < 20)
             # sliding_window_attention.py:50: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
-            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
+            q_tile = tl.load(
+                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
+            k_tile = tl.load(k_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :])
             scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
             # sliding_window_attention.py:51: scores = hl.where(seen, scores, -math.inf)
             scores_1 = tl.where(seen, scores, float("-inf"))
@@ -130,7 +120,7 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             # sliding_window_attention.py:56: total = total * alpha + p.sum(-1)
             total = total * alpha + tl.sum(p, axis=1)
             # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * ...
-            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
+            v_tile = tl.load(v_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :])
             acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
             m = m_new
         # sliding_window_attention.py:47: for tk in hl.tile(max(begin, tq.begin - window + 1), mi...
@@ -143,7 +133,16 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             # sliding_window_attention.py:49: seen = (distance >= 0) & (distance < window)
             seen = (distance >= 0) & (distance < 20)
             # sliding_window_attention.py:50: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
-            k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
+            q_tile = tl.load(
+                q_ptr + h * 2097152 + tq_at[:, None] * 128 + at128[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
+            k_tile = tl.load(
+                k_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
             scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
             # sliding_window_attention.py:51: scores = hl.where(seen, scores, -math.inf)
             scores_1 = tl.where(seen & tk_in, scores, float("-inf"))
@@ -162,7 +161,11 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             # sliding_window_attention.py:56: total = total * alpha + p.sum(-1)
             total = total * alpha + tl.sum(p, axis=1)
             # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * ...
-            v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
+            v_tile = tl.load(
+                v_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
             acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
             m = m_new
         # sliding_window_attention.py:59: out[h, tq, :] = (acc / total[:, None]).to(out.dtype)
@@ -173,16 +176,6 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         )
 
 
-def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
-    """Memory that Triton writes descriptors to."""
-    return torch.empty(size, dtype=torch.int8, device="cuda")
-
-
-def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
-    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
-
-
 def sliding_window_attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -190,10 +183,6 @@ def sliding_window_attention(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """out[:, r] = softmax(q[:, r] k^T / sqrt(D)) v over positions s with r - window < s <= r."""
-    q = _aligned(q)
-    k = _aligned(k)
-    v = _aligned(v)
-    triton.set_allocator(_scratch)
     out = torch.empty((16, 16384, 128), dtype=torch.bfloat16, device=q.device)
     sliding_window_attention_kernel[(4608,)](q, k, v, offsets, out, num_warps=4, num_stages=3)
     return out

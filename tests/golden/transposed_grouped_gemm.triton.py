@@ -28,32 +28,34 @@ def transposed_grouped_gemm_kernel(x_ptr, dy_ptr, offsets_ptr, dw_ptr):
     tm_begin = tl.maximum(offsets_value, 0)
     offsets_value_1 = tl.load(offsets_ptr + g + 1)
     tm_end = tl.minimum(offsets_value_1, 16384)
-    # transposed_grouped_gemm.py:45: acc = hl.dot(x[tm, tk].T, dy[tm, tn], acc=acc)
-    # x, up to the end of tm
-    x_boxes = tl.make_tensor_descriptor(x_ptr, [tl.maximum(tm_end, 1), 4096], [4096, 1], [64, 128])
-    # dy, up to the end of tm
-    dy_boxes = tl.make_tensor_descriptor(
-        dy_ptr, [tl.maximum(tm_end, 1), 2048], [2048, 1], [64, 256]
-    )
-    # transposed_grouped_gemm.py:44: for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=M):
+    tm_whole = tm_begin + (tl.maximum(tm_end, tm_begin) - tm_begin) // 64 * 64
     # tm is ordered: carries acc, a sum
-    for tm_start in tl.range(tm_begin, tm_end, 64, num_stages=3):
+    # whole tiles, of which no lane is masked
+    for tm_start in tl.range(tm_begin, tm_whole, 64, num_stages=3):
+        tm_at = tm_start + tl.arange(0, 64)
         # transposed_grouped_gemm.py:45: acc = hl.dot(x[tm, tk].T, dy[tm, tn], acc=acc)
-        x_tile = x_boxes.load([tm_start, tk_start])
-        dy_tile = dy_boxes.load([tm_start, tn_start])
+        x_tile = tl.load(x_ptr + tm_at[:, None] * 4096 + tk_at[None, :])
+        dy_tile = tl.load(dy_ptr + tm_at[:, None] * 2048 + tn_at[None, :])
+        acc = tl.dot(x_tile.T, dy_tile, acc)
+    # transposed_grouped_gemm.py:44: for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=M):
+    # the tiles that a mask cuts
+    for tm_start in tl.range(tm_whole, tm_end, 64, num_stages=3):
+        tm_at = tm_start + tl.arange(0, 64)
+        tm_in = tm_at < tm_end
+        # transposed_grouped_gemm.py:45: acc = hl.dot(x[tm, tk].T, dy[tm, tn], acc=acc)
+        x_tile = tl.load(
+            x_ptr + tm_at[:, None] * 4096 + tk_at[None, :],
+            mask=tm_in[:, None],
+            other=0.0,
+        )
+        dy_tile = tl.load(
+            dy_ptr + tm_at[:, None] * 2048 + tn_at[None, :],
+            mask=tm_in[:, None],
+            other=0.0,
+        )
         acc = tl.dot(x_tile.T, dy_tile, acc)
     # transposed_grouped_gemm.py:46: dw[g, tk, tn] = acc.to(dw.dtype)
     tl.store(dw_ptr + g * 8388608 + tk_at[:, None] * 2048 + tn_at[None, :], acc.to(tl.bfloat16))
-
-
-def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
-    """Memory that Triton writes descriptors to."""
-    return torch.empty(size, dtype=torch.int8, device="cuda")
-
-
-def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
-    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
 def transposed_grouped_gemm(
@@ -62,9 +64,6 @@ def transposed_grouped_gemm(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """dw[g] = x[rows of g].T @ dy[rows of g]."""
-    x = _aligned(x)
-    dy = _aligned(dy)
-    triton.set_allocator(_scratch)
     dw = torch.empty((64, 4096, 2048), dtype=torch.bfloat16, device=x.device)
     transposed_grouped_gemm_kernel[(16384,)](x, dy, offsets, dw, num_warps=8, num_stages=3)
     return dw

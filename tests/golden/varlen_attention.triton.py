@@ -1,4 +1,4 @@
-"""varlen_attention for cuda:sm90, blocks tk=64, tq=64."""
+"""varlen_attention for cuda:sm90, blocks tk=32, tq=64."""
 
 import torch
 import triton
@@ -58,9 +58,6 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     tile_counts = (tl.maximum(tq_ends, tq_begins) - tq_begins + 63) // 64
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
-    # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_type=jnp.fl...
-    # q, up to the array's end
-    q_boxes = tl.make_tensor_descriptor(q_ptr, [65536, 16, 64], [1024, 64, 1], [64, 1, 64])
     for step in tl.range(pid, item_count * 16, 20480):
         h = step // item_count
         item = step % item_count
@@ -88,28 +85,23 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         acc = tl.zeros([64, 64], tl.float32)
         # varlen_attention.py:56: last = min(end, tq.end) if causal else end
         last = tl.minimum(end, tl.minimum(tq_start + 64, tq_end))
-        # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_type=jn...
-        q_tile = tl.reshape(q_boxes.load([tq_start, h, 0]), [64, 64])
-        # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
-        # k, up to the end of tk
-        k_boxes = tl.make_tensor_descriptor(
-            k_ptr, [tl.maximum(last, 1), 8, 64], [512, 64, 1], [64, 1, 64]
-        )
-        # v, up to the end of tk
-        v_boxes = tl.make_tensor_descriptor(
-            v_ptr, [tl.maximum(last, 1), 8, 64], [512, 64, 1], [64, 1, 64]
-        )
         # varlen_attention.py:57: for tk in hl.tile(begin, last, max_extent=longest):
         tk_whole = (
-            tq_begin + (tl.maximum(tl.minimum(last, tq_start + 1), tq_begin) - tq_begin) // 64 * 64
+            tq_begin + (tl.maximum(tl.minimum(last, tq_start + 1), tq_begin) - tq_begin) // 32 * 32
         )
         # tk is ordered: carries total, acc, m
         # whole tiles, of which no lane is masked
-        for tk_start in tl.range(tq_begin, tk_whole, 64, num_stages=3):
+        for tk_start in tl.range(tq_begin, tk_whole, 32, num_stages=3):
+            tk_at = tk_start + tl.arange(0, 32)
             # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
-            keys = tl.reshape(k_boxes.load([tk_start, h // 2, 0]), [64, 64])
-            values = tl.reshape(v_boxes.load([tk_start, h // 2, 0]), [64, 64])
+            keys = tl.load(k_ptr + tk_at[:, None] * 512 + h // 2 * 64 + at64[None, :])
+            values = tl.load(v_ptr + tk_at[:, None] * 512 + h // 2 * 64 + at64[None, :])
             # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_typ...
+            q_tile = tl.load(
+                q_ptr + tq_at[:, None] * 1024 + h * 64 + at64[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
             scores = tl.dot(q_tile, keys.T) * 0.18033688011112042
             # varlen_attention.py:62: m_new = jnp.maximum(m, scores.max(axis=-1))
             m_new = tl.maximum(
@@ -130,13 +122,26 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             m = m_new
         # varlen_attention.py:57: for tk in hl.tile(begin, last, max_extent=longest):
         # the tiles that a mask cuts
-        for tk_start in tl.range(tk_whole, last, 64, num_stages=3):
-            tk_at = tk_start + tl.arange(0, 64)
+        for tk_start in tl.range(tk_whole, last, 32, num_stages=3):
+            tk_at = tk_start + tl.arange(0, 32)
             tk_in = tk_at < last
             # varlen_attention.py:58: keys, values = k[tk, h // share, :], v[tk, h // share, :]
-            keys = tl.reshape(k_boxes.load([tk_start, h // 2, 0]), [64, 64])
-            values = tl.reshape(v_boxes.load([tk_start, h // 2, 0]), [64, 64])
+            keys = tl.load(
+                k_ptr + tk_at[:, None] * 512 + h // 2 * 64 + at64[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
+            values = tl.load(
+                v_ptr + tk_at[:, None] * 512 + h // 2 * 64 + at64[None, :],
+                mask=tk_in[:, None],
+                other=0.0,
+            )
             # varlen_attention.py:59: scores = jnp.dot(q[tq, h, :], keys.T, preferred_element_typ...
+            q_tile = tl.load(
+                q_ptr + tq_at[:, None] * 1024 + h * 64 + at64[None, :],
+                mask=tq_in[:, None],
+                other=0.0,
+            )
             scores = tl.dot(q_tile, keys.T) * 0.18033688011112042
             # varlen_attention.py:61: scores = jnp.where(tk.index[None, :] <= tq.index[:, None], ...
             scores_1 = tl.where((tk_at[None, :] <= tq_at[:, None]) & tk_in, scores, float("-inf"))
@@ -165,16 +170,6 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         )
 
 
-def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
-    """Memory that Triton writes descriptors to."""
-    return torch.empty(size, dtype=torch.int8, device="cuda")
-
-
-def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy that begins at a multiple of 16 bytes, as arrays of descriptors do."""
-    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
-
-
 def varlen_attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -182,10 +177,6 @@ def varlen_attention(
     offsets: torch.Tensor,
 ) -> torch.Tensor:
     """out[r, h] = the mean of v over r's sequence, weighted by softmax(q[r, h] k^T / sqrt(D))."""
-    q = _aligned(q)
-    k = _aligned(k)
-    v = _aligned(v)
-    triton.set_allocator(_scratch)
     out = torch.empty((65536, 16, 64), dtype=torch.bfloat16, device=q.device)
     varlen_attention_kernel[(20480,)](q, k, v, offsets, out, num_warps=4, num_stages=3)
     return out

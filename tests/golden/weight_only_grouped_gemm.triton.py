@@ -100,5 +100,5 @@ def weight_only_grouped_gemm(
 ) -> torch.Tensor:
     """y[r] = x[r] @ (w[g] * scale[g]) for the rows r of group g; other rows are zero."""
     y = torch.empty((16384, 2048), dtype=torch.bfloat16, device=x.device)
-    weight_only_grouped_gemm_kernel[(3072,)](x, w, scale, offsets, y, num_warps=8, num_stages=4)
+    weight_only_grouped_gemm_kernel[(3072,)](x, w, scale, offsets, y, num_warps=4, num_stages=4)
     return y

@@ -52,5 +52,5 @@ def weight_only_matmul(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) ->
     w = _aligned(w)
     triton.set_allocator(_scratch)
     y = torch.empty((8192, 4096), dtype=torch.bfloat16, device=x.device)
-    weight_only_matmul_kernel[(2048,)](x, w, scale, y, num_warps=8, num_stages=4)
+    weight_only_matmul_kernel[(2048,)](x, w, scale, y, num_warps=4, num_stages=4)
     return y

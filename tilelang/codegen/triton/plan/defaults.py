@@ -17,6 +17,7 @@ from tilelang.schedule.blocks import check_bounds, check_numbers, chosen
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
+from . import hopper
 from .alignment import BOX, LEAST_COPY, least_alignment
 from .carried import beside, decays, is_latent, most_keys, states, tall
 from .groups import group_tile
@@ -24,6 +25,7 @@ from .lives import most_alive
 from .memory import shared_bytes
 from .pipe import Pipe
 from .roles import Roles, longest_row, minor, products, roles, scattered, widest
+from .rows import row_tile
 from .shapes import (
     FEW_ROWS,
     WIDE,
@@ -68,6 +70,8 @@ class Width:
                all registers are taken, of which two loops need more (attention backward, and
                attention where warps multiply by themselves)
     flat       whether each program takes one result after another, as one loop
+    resident   how many programs stay on a processor, if each takes several; 0: one for each result
+    boxes      whether descriptors copy operands, though nothing is copied ahead
     repeats    whether it takes several at all
     registers  what each thread of a launch with products may take; None: what the compiler thinks
     tight      whether so little is left that rows of any length are multiplied in parts
@@ -79,6 +83,8 @@ class Width:
     products: bool
     interiors: bool = True
     flat: bool = False
+    resident: int = 0
+    boxes: bool = False
     registers: int | None = None
     repeats: bool = False
     tight: bool = False
@@ -140,6 +146,9 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
     role, narrow = found.of[axis.name], found.itemsize <= 2
     if "batch" in role:
         return 1
+    measured = hopper.block(problem, found, axis=axis, target=target)
+    if measured is not None:
+        return measured
     if found.fused:
         return _fused(problem, found, axis, target)
     few = narrow and most_rows(problem, found) <= FEW_ROWS
@@ -227,7 +236,11 @@ def _elementwise(
         return ALONE
     if _paired(problem, axis.name, around):
         return max(min(ELEMENTS // beside, PAIRED), 1)
-    tile = group_tile(problem)
+    tile, row = group_tile(problem), row_tile(problem)
+    if row is not None and axis.name in row.axes:
+        return row.columns
+    if row is not None:
+        return max(row.elements // beside, 1)
     if minor(problem.ir, axis.name) == 0:
         widest = LANES if tile is None else tile.columns
         return min(widest, max(LONGEST // beside, LEAST))
@@ -281,8 +294,13 @@ def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[
     """Warps and stages for given blocks, where the config leaves them open."""
     found = roles(problem.ir)
     first = _products(problem, found, blocks, target) if found.count else _plain(problem, blocks)
+    measured = found.count and hopper.form(problem, found, target, config, blocks, first.warps)
     if is_flat(problem, found, target, config, blocks):
-        first = replace(first, stages=4, flat=True)
+        first = replace(first, stages=4, flat=True, resident=1)
+    elif measured:
+        resident = measured.resident if config.persistent is None else 0
+        form = {"warps": measured.warps, "stages": measured.stages, "boxes": measured.boxes}
+        first = replace(first, resident=resident, **form)
     if config.warp_specialize:
         first = replace(first, warps=WARPS)
     precision = config.precision or ("tf32x3" if found.count and found.itemsize == 4 else "ieee")
@@ -292,7 +310,7 @@ def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[
         warps=warps,
         stages=config.stages or first.stages,
         precision=precision,
-        repeats=first.flat or bool(config.persistent),
+        repeats=first.resident > 0 or bool(config.persistent),
         registers=first.registers and min(first.registers, target.registers_of(warps)),
     )
     given = bool(config.blocks) or config.block_sizes is not None
@@ -301,7 +319,9 @@ def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[
     # shorter blocks would spill, or there are none
     norm = found.itemsize == 4 and longest_row(problem.ir) > 1
     held = given or found.fused or least or norm or cut_both_ways(problem, found)
-    room = target.shared * 2 // 3 if tight else target.shared if held else None
+    room = target.shared * 2 // 3 if tight else target.shared if held or measured else None
+    if measured and measured.paired:
+        room = hopper.pair(target)
     while config.stages is None and width.stages > 1 and room is not None:
         # attention has few registers to spare: addresses of large blocks in flight take the last
         if _needed(problem, blocks, width, target) <= room:
@@ -325,8 +345,10 @@ def in_boxes(
     if config.indexing is not None or not (target.boxes and target.scratch):
         return config.indexing == "descriptor" and target.scratch
     pipe, dots, found = width.pipe(target), products(problem.ir), roles(problem.ir)
-    if width.flat:
+    if width.flat or width.boxes:
         return True
+    if hopper.by_pointers(problem, found):
+        return False
     if found.count == 1 and of_groups(problem, found):
         return False  # 0.95 of the time on an H100: no group needs descriptors of its own
     ahead = bool(dots) and width.stages > 1 and not target.columns
@@ -414,5 +436,8 @@ def _plain(problem: Problem, blocks: Mapping[str, int]) -> Width:
     tile = group_tile(problem)
     if tile is not None:
         return Width(tile.warps(largest), tile.stages, "ieee", False, interiors=False)
+    row = row_tile(problem)
+    if row is not None:
+        return Width(row.warps(largest), row.stages, "ieee", False, interiors=False)
     warps = 16 if largest >= LONGEST else min(max(largest // 512, 1), 8)
     return Width(warps, 1, "ieee", False, interiors=False)

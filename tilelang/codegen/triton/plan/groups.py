@@ -2,7 +2,8 @@
 
     once, columns in tiles     16 x 128 by one warp, the next tiles copied ahead
     several times, in tiles    half of a group's rows x 64 or 32, for two passes that caches serve
-    several times, whole       as many rows of groups as 16384 numbers are, of odd rows 8192
+    several times, whole       as many rows of groups as 16384 numbers are, of odd rows 8192; 32768
+                               of groups of up to 128 rows
 
 The times were taken on an H100 (80 GB HBM3, torch 2.11.0, Triton 3.6.0, 2026-11-23): 256 to 16384
 groups, even and skewed, of 128 MiB to 256 MiB of rows of 128 to 2048 bfloat16 or 512 float32.
@@ -26,12 +27,13 @@ ONCE_ROWS, ONCE_COLUMNS, ONCE_PER_WARP, ONCE_AHEAD = 16, 128, 4096, 3
 # rows; but no larger than half of a group, whose other lanes are idle.  286 us instead of 327 for
 # groups of 1024 rows, 234 instead of 252 (256 rows), 213 and 269 (64), 202 and 259 (16).
 AGAIN_ROWS, AGAIN_PER_WARP = (16, 256), 1024
-# Of whole rows, 64 numbers for each thread of up to 8 warps: a choice, that was not measured apart.
+# Of whole rows, 64 numbers for each thread of up to 8 warps.  Of groups of 128 rows on average half
+# a group by 16 warps takes 260 us instead of 339 (2026-11-27); of 1024 rows 453, and 8 warps 428.
 WHOLE_ROWS, WHOLE_ELEMENTS, WHOLE_PER_WARP = (16, 128), 16384, 2048
 # Numbers of rows of an odd length are read one by one, each by an address that takes two registers:
 # 64 of them for each thread spilled 520 bytes (a layer norm of groups of 33 columns, sm_90).
 ODD_ELEMENTS, ODD_PER_WARP = WHOLE_ELEMENTS // 2, WHOLE_PER_WARP // 2
-MOST = 8  # warps: a choice, too
+MOST = 8  # warps
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class GroupTile:
     """Rows, columns and elements of a tile at most, and how many elements a warp has.
 
     stages   one more than how many tiles ahead are copied
+    most     warps at most
     """
 
     rows: int
@@ -46,9 +49,10 @@ class GroupTile:
     elements: int
     per_warp: int
     stages: int = 1
+    most: int = MOST
 
     def warps(self, elements: int) -> int:
-        return min(max(elements // self.per_warp, 1), MOST)
+        return min(max(elements // self.per_warp, 1), self.most)
 
 
 def group_tile(problem: Problem) -> GroupTile | None:
@@ -64,7 +68,8 @@ def group_tile(problem: Problem) -> GroupTile | None:
         rows = _rows(problem, ragged, *WHOLE_ROWS)
         if _odd(problem, frozenset(ragged)):
             return GroupTile(rows, 1, ODD_ELEMENTS, ODD_PER_WARP)
-        return GroupTile(rows, 1, WHOLE_ELEMENTS, WHOLE_PER_WARP)
+        times = 2 if _rows(problem, ragged, least=1, most=2 * WHOLE_ROWS[1]) <= WHOLE_ROWS[1] else 1
+        return GroupTile(rows, 1, WHOLE_ELEMENTS * times, WHOLE_PER_WARP, most=MOST * times)
     least, most = AGAIN_ROWS
     rows = max(_rows(problem, ragged, least, 2 * most) // 2, least)
     columns = 64 if rows <= 32 else 32

@@ -208,7 +208,7 @@ def _open(
     if work is None:
         total = prod(counts.values())
         numbers = _numbers(scope, flat, counts, pid, config, width.products)
-        programs = _persistent(config, target, total, width.flat)
+        programs = _persistent(config, target, total, width.resident)
         if programs == total:
             _enter(scope, nest, numbers, {}, width)
             return total
@@ -244,7 +244,7 @@ def _items(
     counts = {a: scope.kernel.trips(a) or 0 for a in (*outer, *inner_axes)}
     many, few = prod(counts[a] for a in outer), prod(counts[a] for a in inner_axes)
     total = work.bound * many * few
-    programs = _persistent(config, target, total, width.flat)
+    programs = _persistent(config, target, total, width.resident)
     steps = integers.mul(count, many * few)
     step = Var(scope.shared.fresh("step"), INT)
     inner = scope.inner()
@@ -293,10 +293,10 @@ def _own(steps: tuple[Step, ...]) -> Iterator[Step]:
             yield from _own(step.body)
 
 
-def _persistent(config: Config, target: Target, total: int, flat: bool) -> int:
+def _persistent(config: Config, target: Target, total: int, resident: int) -> int:
     """How many programs run: one per tile, or those that the GPU holds at once."""
-    if flat:
-        return min(total, target.processors)
+    if resident:
+        return min(total, target.processors * resident)
     if config.persistent is None or config.persistent is False:
         return total
     most = target.processors * WAVES if config.persistent is True else config.persistent

@@ -49,7 +49,7 @@ from .alignment import LEAST_COPY, uncopied
 from .latency import copied
 from .life import Life
 from .loops import copies_ahead, dots_in, moves_along, own_dots, own_exprs, without
-from .pipe import Pipe
+from .pipe import Pipe, turns_bytes
 from .placement import place
 from .problem import Prepared
 from .reductions import LANES, WIDE, lanes_of, moved_bytes, reduction_bytes, value_bytes
@@ -315,9 +315,12 @@ class _Loop:
             # each thread wants less than the 4 bytes that one takes
             turned = side == 0 and is_turned(dot) and itemsize(load.type.dtype) < LEAST_COPY
             slow = load.tensor in self.slow
+            # bytes that each warp turns pass through registers, and the left operand waits for them
+            later = turns_bytes(dot) and self.pipe.grouped and not self.pipe.target.columns
+            slow = slow or (later and side == 1)
             arrives = (through or (flat and not turned)) and not slow
             arrives = arrives and load not in self._both_ways
-            count = self._turns.get(load, self.ahead + (through and direct))
+            count = self._turns.get(load, self.ahead + ((through or later) and direct))
             count = count if self.ahead and arrives else 0
             if slow and self.ahead and through and self.pipe.target.columns:
                 count = 2  # one is filled while the product reads the other

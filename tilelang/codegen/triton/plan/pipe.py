@@ -21,6 +21,12 @@ MOST, PART = 6144, 4096
 TIGHT = 64
 
 
+def turns_bytes(dot: Apply) -> bool:
+    """Whether bytes of the right operand have what is summed apart, which each warp must turn."""
+    contract: tuple[int, int] = dot.attr("contract")
+    return "int8" in dot.args[0].type.dtype and contract[1] != dot.args[1].type.rank - 1
+
+
 @dataclass(frozen=True)
 class Pipe:
     """How operands reach products: what the shared memory of a loop depends on besides blocks."""
@@ -40,13 +46,10 @@ class Pipe:
 
     def asynchronous(self, dot: Apply, blocks: Mapping[str, int]) -> bool:
         """Whether the product reads shared memory while the program goes on: one of 64 rows."""
-        a, b = dot.args
+        a, _ = dot.args
         *batch, rows, _ = (lanes_of(d, blocks) for d in dot.type.shape)
-        if rows < MATRIX_ROWS or prod(batch) > 1:
+        if rows < MATRIX_ROWS or prod(batch) > 1 or turns_bytes(dot):
             return False
-        contract: tuple[int, int] = dot.attr("contract")
-        if "int8" in a.type.dtype and contract[1] != b.type.rank - 1:
-            return False  # which takes a right operand only if what is summed is contiguous
         known = a.type.dtype in self.target.asynchronous
         exact = a.type.dtype == "float32" and self.precision == "ieee"
         return self.grouped and known and not exact

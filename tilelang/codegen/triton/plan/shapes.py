@@ -40,7 +40,7 @@ def side_by_side(problem: Problem, found: Roles, target: Target) -> bool:
     tell the descriptors of each sequence.  Rows that are not ragged tell that once, and are 1.2
     times quicker 128 at a time.
     """
-    if found.itemsize > 2 or found.backward or not _boxed(target):
+    if found.itemsize > 2 or found.backward or not boxed(target):
         return False
     rows = [a for a, role in found.of.items() if "rows" in role and "summed" not in role]
     tiles = any("summed" in role for role in found.of.values())  # pages are as long as they are
@@ -57,10 +57,10 @@ def with_few_warps(problem: Problem, found: Roles, target: Target) -> bool:
     known = all(problem.axis(a).static is not None for a in keys)
     narrow = found.itemsize <= 2 and found.count == 2
     small = widest(problem.ir) <= WIDEST
-    return narrow and small and bool(keys) and known and found.fused and _boxed(target)
+    return narrow and small and bool(keys) and known and found.fused and boxed(target)
 
 
-def _boxed(target: Target) -> bool:
+def boxed(target: Target) -> bool:
     """Whether descriptors feed asynchronous products whose results are in registers."""
     return target.boxes and target.scratch and target.matrix_warps > 1 and not target.columns
 
@@ -104,7 +104,7 @@ def is_flat(
     of 128 rows take all their time to read weights, and are quicker in many programs: 196 to 219.
     """
     asked = config.indexing == "pointer" or config.persistent not in (None, True)
-    if asked or config.warp_specialize or not _boxed(target) or found.count != 1:
+    if asked or config.warp_specialize or not boxed(target) or found.count != 1:
         return False
     summed = [a for a, role in found.of.items() if role == {"summed"}]
     known = all(b is not None and b[0] < b[1] for b in (problem.axis(a).static for a in summed))
@@ -112,7 +112,22 @@ def is_flat(
     wide = (sizes.get("rows"), sizes.get("columns")) == WIDE
     rows = (problem.ir.axis(a) for a, role in found.of.items() if role == {"rows"})
     many = all(rows_of(problem, axis, 2 * WIDE[0]) > WIDE[0] for axis in rows)
-    return wide and len(summed) == 1 and known and many and is_wide(problem, found, target)
+    short = _is_short(problem, found)
+    one = wide and len(summed) == 1 and known and many and not short
+    return one and is_wide(problem, found, target)
+
+
+def _is_short(problem: Problem, found: Roles) -> bool:
+    """Whether groups have few rows for weights that take long to read.
+
+    By times of 2026-11-27, of 256 rows on average: 536 us by pointers in many programs instead of
+    658 for 64 groups of 4096 x 2048; but 67 instead of 63 for 128 of 512 x 512, whose first and
+    last steps count for more.
+    """
+    summed = [a for a, role in found.of.items() if role == {"summed"}]
+    long = any(length_of(problem, a) > 1024 for a in summed)
+    rows = [problem.ir.axis(a) for a, role in found.of.items() if role == {"rows"}]
+    return long and of_groups(problem, found) and all(rows_of(problem, a, 512) <= 256 for a in rows)
 
 
 def has_given_scores(problem: Problem) -> bool:
@@ -163,12 +178,15 @@ def most_rows(problem: Problem, found: Roles) -> int:
 
 def rows_of(problem: Problem, axis: Axis, most: int) -> int:
     """Rows of a result: fewer where groups have few of them on average."""
+    average = average_rows(problem, axis)
+    return most if average is None else min(most, max(power_of_two(average), 16))
+
+
+def average_rows(problem: Problem, axis: Axis) -> int | None:
+    """Rows of a range on average; None where no memory says where it begins."""
     found = (problem.axis(outer).static for outer in problem.rises(axis.name))
     groups = max((end - begin for begin, end in filter(None, found)), default=0)
-    if groups < 1:
-        return most
-    average = problem.extent(axis.name) // groups
-    return min(most, max(power_of_two(average), 16))
+    return problem.extent(axis.name) // groups if groups else None
 
 
 def length_of(problem: Problem, name: str) -> int:
