@@ -47,7 +47,7 @@ def test_what_is_read_once_more_is_alive():
     [
         ("hstu_attention", "cuda:sm90", 4, [(8, (64, 64)), (8, (32, 64))]),
         ("hstu_attention", "cuda:sm100", 4, [(8, (64, 64)), (8, (32, 64))]),
-        ("jagged_attention", "cuda:sm90", 3, [(4, (64, 64)), (8, (64, 64))]),
+        ("jagged_attention", "cuda:sm90", 3, [(4, (64, 64)), (4, (64, 64))]),
         ("jagged_attention", "cuda:sm100", 3, [(8, (128, 64)), (8, (64, 64))]),
     ],
 )

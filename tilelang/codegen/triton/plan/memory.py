@@ -315,11 +315,10 @@ class _Loop:
             # each thread wants less than the 4 bytes that one takes
             turned = side == 0 and is_turned(dot) and itemsize(load.type.dtype) < LEAST_COPY
             slow = load.tensor in self.slow
-            # bytes that each warp turns pass through registers, and the left operand waits for them
+            # the left operand waits for bytes that each warp turns in registers
             later = turns_bytes(dot) and self.pipe.grouped and not self.pipe.target.columns
-            slow = slow or (later and side == 1)
+            slow |= (later and side == 1) or load in self._both_ways
             arrives = (through or (flat and not turned)) and not slow
-            arrives = arrives and load not in self._both_ways
             count = self._turns.get(load, self.ahead + ((through or later) and direct))
             count = count if self.ahead and arrives else 0
             if slow and self.ahead and through and self.pipe.target.columns:
