@@ -88,7 +88,9 @@ def _life(stmt: PStmt, held: tuple[Type, int] | None) -> Life:
 def _is_outer(expr: PExpr) -> bool:
     """Whether nothing of that shape is read: it is made of rows and columns, or is positions."""
     match expr:
-        case Apply(op, args) if op in SHAPES or OPS[op].kind == "elementwise":
+        case Apply(op, (arg,)) if op in SHAPES:
+            return sum(d != 1 for d in _shape(arg)) < 2 or _is_outer(arg)
+        case Apply(op, args) if OPS[op].kind == "elementwise":
             shape = expr.type.shape
             return len(shape) > 1 and all(_is_outer(a) for a in args if _shape(a) == shape)
         case _:
