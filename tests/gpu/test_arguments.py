@@ -223,6 +223,8 @@ PLANTED = (
 
 @pytest.mark.parametrize("planted", PLANTED, ids=str)
 def test_planted_bugs_are_noticed(planted, monkeypatch):
+    if not machine.INTERPRETS:
+        pytest.skip("programs of a GPU that overtake each other may come out right")
     here = sys.modules[__name__]
     for kernel in (doubled, backwards):  # others than those that earlier tests have called
         monkeypatch.setattr(here, kernel.__name__, tile.kernel(kernel.__wrapped__))
