@@ -86,10 +86,13 @@ def rows_and_sums(x, offsets, others):
 def test_what_a_launch_shares_reads_for_itself():
     """It stands before what the launch's own loop reads, whatever that has read already."""
     text = rows_and_sums.source(ROWS, OFFSETS, OFFSETS, config=asked(2), target=SM90)
-    *_, last = text.split("@triton.jit")
-    for name, offsets in (("first", "offsets"), ("first_1", "others")):
-        made = last.index(f"{name} = tl.load({offsets}_ptr)")
-        assert 0 < made < last.index(f"< {name})"), last
+    _, *launches, _, _ = text.split("@triton.jit")  # the sum has two, and clears nothing
+    pairs = (("first", "offsets"), ("first_1", "others"))
+    for launch, (name, offsets) in zip(launches, pairs, strict=True):
+        made, own = (
+            launch.index(f"{n} = tl.load({offsets}_ptr") for n in (name, f"{offsets}_tile")
+        )
+        assert 0 < made < launch.index(f"< {name})") < own, launch
 
 
 @pytest.mark.parametrize("subject", share(SUBJECTS, 3, 2))
