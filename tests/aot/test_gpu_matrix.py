@@ -117,6 +117,24 @@ def disagrees():
 
 
 @needs_examples_in_torch
+@pytest.mark.parametrize(("warps", "needed"), [(4, 213024), (8, 229408), (16, 262176)])
+def test_what_a_flat_loop_stores_by_its_warps(warps, needed):
+    """An H100 had no memory for that of 16."""
+    kernel, args = (
+        tile.kernel(subject("matmul").kernel.__wrapped__),
+        case(subject("matmul"), "bfloat16"),
+    )
+    blocks = {"tm": 128, "tn": 256, "tk": 64}
+    config = tile.Config(blocks, stages=4, warps=warps, indexing="descriptor")
+    if needed > 227 * 1024:
+        with pytest.raises(tile.PlanError, match=r"about 2621\d\d bytes"):
+            kernel.lower(*args, config=config, target="cuda:sm90")
+        return
+    (launch,) = kernel.lower(*args, config=config, target="cuda:sm90").plan.launches
+    assert launch.shared == pytest.approx(needed, rel=0.001)
+
+
+@needs_examples_in_torch
 def test_the_estimate_agrees_with_what_was_seen():
     assert disagrees() == []
 

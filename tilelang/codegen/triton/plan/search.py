@@ -54,9 +54,10 @@ from .split import parts_of, reduction_of
 from .steps import every_step
 from .types import Buffer, For, Launch, Plan, Result
 
-# Bytes that the result of a flat loop, 128 x 256, passes through to be stored while boxes arrive:
-# the compiler's figure.  Elsewhere it goes through what the operands have left.
-FLAT_STORE = 128 * 256
+# Bytes for each warp that the result of a flat loop, 128 x 256, passes through to be stored while
+# boxes arrive: the compiler's figure for 4, 8 and 16 warps.  Elsewhere it goes through what the
+# operands have left.
+FLAT_STORE = 4096
 
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
@@ -92,7 +93,7 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     problem = _in_parts(problem, blocks, width.pipe(target))
     needs = _needs(problem, blocks, width.pipe(target), boxes)
     if width.flat:
-        needs = [n + FLAT_STORE if n else n for n in needs]
+        needs = [n + FLAT_STORE * width.warps if n else n for n in needs]
     if boxes and config.indexing is None and max(needs, default=0) > target.shared:
         boxes, needs = False, _needs(problem, blocks, width.pipe(target), False)
     needed = max(needs, default=0)
