@@ -23,6 +23,7 @@ from tests.fuzzing.program import (
     Loop,
     Mask,
     Masked,
+    Native,
     Number,
     Pick,
     Program,
@@ -378,7 +379,9 @@ def whole(program: Program, rng: random.Random) -> Program | None:
 
 def _loads(program: Program) -> list[Site]:
     """Loads that are values of their own."""
-    under = {id(p.load) for p in parts(program.body) if isinstance(p, Masked | Whole | Chosen)}
+    every = list(parts(program.body))
+    under = {id(p.load) for p in every if isinstance(p, Masked | Whole | Chosen)}
+    under |= {id(load) for p in every if isinstance(p, Native) for load in (p.left, p.right)}
     return [s for s in sites(program.body) if isinstance(s.node, Load) and id(s.node) not in under]
 
 
