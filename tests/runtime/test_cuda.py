@@ -106,11 +106,11 @@ def later_grouped_gemm(x, w, offsets):
     return _y_
 """  # noqa: E501
 DIRECTLY = (
-    "_launch_0(8, 1, 1, _stream, _code_0, False, False, None, None, _packed_0, None, None, None, "
+    "_launch_0(12, 1, 1, _stream, _code_0, False, False, None, None, _packed_0, None, None, None, "
     "_x_at, _w_at, _offsets_at, _y_at)"
 )
 BY_TRITON = (
-    "_run_0(8, 1, 1, _stream, _code_0, _packed_0, None, None, None, "
+    "_run_0(12, 1, 1, _stream, _code_0, _packed_0, None, None, None, "
     "_x_at, _w_at, _offsets_at, _y_at)"
 )
 
