@@ -21,6 +21,7 @@ from .pipe import MATRIX_ROWS, turns_bytes
 from .roles import Roles, products, widest
 from .shapes import (
     WIDEST,
+    asynchronous,
     average_rows,
     boxed,
     cut_both_ways,
@@ -68,7 +69,7 @@ def form(
     warps: int,
 ) -> Form | None:
     """The form of programs that would have so many warps; None where nothing was measured."""
-    if not _asynchronous(target) or widest(problem.ir) > WIDEST:
+    if not asynchronous(target) or widest(problem.ir) > WIDEST:
         return None
     if found.itemsize > 2:
         # the gradient of queries in float32: 4713 us instead of 8458
@@ -123,7 +124,7 @@ def block(problem: Problem, found: Roles, target: Target, axis: Axis) -> int | N
     """The block of an axis of products; None where nothing was measured."""
     role = found.of[axis.name]
     if found.itemsize > 2:
-        exact = _asynchronous(target) and role == {"rows"}
+        exact = asynchronous(target) and role == {"rows"}
         return _exact_rows(problem, found, axis) if exact else None
     if not boxed(target):
         return None
@@ -136,8 +137,7 @@ def block(problem: Problem, found: Roles, target: Target, axis: Axis) -> int | N
     if len(dots) > 1 or not turns_bytes(dots[0]) or {*found.of.values()} != {*map(_only, BYTES)}:
         return None
     (one,) = role
-    wanted = BYTES.get(one)
-    return rows_of(problem, axis, wanted) if one == "rows" and wanted else wanted
+    return rows_of(problem, axis, BYTES[one]) if one == "rows" else BYTES[one]
 
 
 def _exact_rows(problem: Problem, found: Roles, axis: Axis) -> int | None:
@@ -164,11 +164,6 @@ def by_pointers(problem: Problem, found: Roles) -> bool:
     along = [a for a, role in found.of.items() if "summed" in role and a in problem.read]
     rows = [average_rows(problem, problem.ir.axis(a)) for a in along]
     return any(r is not None and r <= SHORT for r in rows)
-
-
-def _asynchronous(target: Target) -> bool:
-    """Whether warps multiply together, and results are in registers."""
-    return target.matrix_warps > 1 and not target.columns
 
 
 def pair(target: Target) -> int:

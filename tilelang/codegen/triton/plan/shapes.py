@@ -62,7 +62,12 @@ def with_few_warps(problem: Problem, found: Roles, target: Target) -> bool:
 
 def boxed(target: Target) -> bool:
     """Whether descriptors feed asynchronous products whose results are in registers."""
-    return target.boxes and target.scratch and target.matrix_warps > 1 and not target.columns
+    return target.boxes and target.scratch and asynchronous(target)
+
+
+def asynchronous(target: Target) -> bool:
+    """Whether several warps multiply together, and results are in registers."""
+    return target.matrix_warps > 1 and not target.columns
 
 
 def cut_both_ways(problem: Problem, found: Roles) -> bool:
