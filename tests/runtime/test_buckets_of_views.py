@@ -61,6 +61,15 @@ def flat(x, offsets):
     return y
 
 
+def planes(x, offsets):
+    """Returned flat: of one row alone the planes lie as its elements do."""
+    y = hl.zeros([18, x.shape[0]], dtype=x.dtype)
+    for u in hl.tile(2):
+        for t in hl.tile(offsets[0], offsets[1]):
+            y[u.index + 16, t] = x[t, 0][None, :] + hl.zeros([u, t], dtype=x.dtype)
+    return y.reshape(y.shape[0] * y.shape[1])
+
+
 @pytest.mark.parametrize("kernel", [heads, turned, of_one], ids=lambda k: k.__name__)
 def test_forms_of_an_array_have_its_rows(kernel):
     plain, bucketed = tile.kernel(kernel), tile.kernel(kernel, rows="bucket")
@@ -75,6 +84,13 @@ def test_forms_whose_rows_lie_elsewhere_are_refused(kernel):
     for rows in (1, 6):
         with pytest.raises(CallError, match="has no rows to pad"):
             tile.kernel(kernel, rows="bucket")(jnp.ones((rows, 6)), jnp.array([0, 1]))
+
+
+def test_one_row_is_not_taken_for_planes():
+    x, offsets = jnp.ones((1, 6)), jnp.array([0, 1])
+    with pytest.raises(CallError, match="computes with how many rows there are"):
+        tile.kernel(planes, rows="bucket")(x, offsets)
+    assert tile.kernel(planes)(x, offsets).tolist() == [0.0] * 16 + [1.0] * 2
 
 
 def test_symbols_are_rows_of_heads():

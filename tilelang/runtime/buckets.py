@@ -184,9 +184,13 @@ def _bounds(expr: Expr) -> Iterator[Load]:
 
 
 def same_but_for_rows(one: KernelIR, other: KernelIR) -> bool:
-    """Whether two kernels, of one function, differ only in how many rows there are."""
+    """Whether two kernels, of one function, differ only in how many rows there are.
+
+    Rows are the same dimensions in both: of one row a form may seem to have what is none of more.
+    """
     rows = ragged_rows(one)
-    return _without_rows(one, rows) == _without_rows(other, rows)
+    same = ragged_rows(other) == rows
+    return same and _without_rows(one, rows) == _without_rows(other, rows)
 
 
 def _without_rows(ir: KernelIR, rows: dict[str | None, frozenset[int]]) -> KernelIR:
