@@ -361,10 +361,10 @@ def _body(here: Reader, body: tuple[PStmt, ...]) -> Reader:
     for stmt in body:
         match stmt:
             case physical.Bind():
-                _exprs(_moving(here, stmt).of(stmt.user or stmt.name, stmt.loc), stmt.value)
+                _values(_moving(here, stmt).of(stmt.user or stmt.name, stmt.loc), stmt)
                 here = here.plus(names=[stmt.name])
             case physical.Keep():
-                _exprs(here.of("a value that is kept", stmt.loc), stmt.value, *stmt.at)
+                _values(here.of("a value that is kept", stmt.loc), stmt)
                 _piece(here, stmt)
                 own = here.of("a value", stmt.loc)
                 _scratch(own, stmt.name)
@@ -379,6 +379,15 @@ def _body(here: Reader, body: tuple[PStmt, ...]) -> Reader:
             case _:
                 assert_never(stmt)
     return here
+
+
+def _values(here: Reader, stmt: physical.Bind | physical.Keep) -> None:
+    """Rows that are put together are a local's whole value, and no local is itself."""
+    bound = stmt if isinstance(stmt, physical.Bind) else None
+    takes = [e for e in physical.parts_of(stmt) if isinstance(e, physical.TakeRows)]
+    here.must("puts rows together within", all(bound and e is bound.value for e in takes))
+    here.must("is itself", bound is None or bound.value != ir.Var(bound.name, bound.value.type))
+    _exprs(here, *physical.exprs_of(stmt))
 
 
 def _moving(here: Reader, stmt: physical.Bind | physical.Write) -> Reader:

@@ -136,14 +136,19 @@ def _with_body(loop: Inner, body: tuple[PStmt, ...]) -> Inner:
 
 
 def _direct_keeps(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
-    """`acc_2 = acc + x; keep acc_2` becomes `keep acc + x` where the statement stands."""
+    """`acc_2 = acc + x; keep acc_2` becomes `keep acc + x` where the statement stands.
+
+    Rows that are put together stay in a local: they are no expression.
+    """
     out = list(stmts)
     for keep in stmts:
         if not (isinstance(keep, Keep) and isinstance(keep.value, Var)):
             continue
         name = keep.value.name
         source = next((s for s in out if isinstance(s, Bind) and s.name == name), None)
-        if source is None or [s for s in out if name in physical.names_read(s)] != [keep]:
+        if source is None or isinstance(source.value, physical.TakeRows):
+            continue
+        if [s for s in out if name in physical.names_read(s)] != [keep]:
             continue
         at = out.index(source)
         later = out[at + 1 : out.index(keep)]
@@ -171,6 +176,18 @@ def _name_kept(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
             stop = written[0] + (0 if isinstance(out[written[0]], Inner) else 1)
         if sum(k.name == name for s in out[first:stop] for k in physical.kept_read(s)) < 2:
             continue
-        local = _swapped(tuple(out[first:stop]), kept, Var(name, kept.type))
-        out[first:stop] = [Bind(name, kept, None, ""), *local]
+        local = Var(name, kept.type)
+        inside = _without_own(_swapped(tuple(out[first:stop]), kept, local), local)
+        out[first:stop] = [Bind(name, kept, None, ""), *inside]
     return tuple(out)
+
+
+def _without_own(stmts: tuple[PStmt, ...], local: Var) -> tuple[PStmt, ...]:
+    """The statements, whose pipelines had a local of their own for what is now one around them."""
+    theirs = (s for s in stmts if not (isinstance(s, Bind) and s.value == local))
+    return tuple(
+        replace(s, body=_without_own(s.body, local))
+        if isinstance(s, Inner) and s.form == "pipeline"
+        else s
+        for s in theirs
+    )
