@@ -67,6 +67,20 @@ def running_sum(x, offsets):
     return y
 
 
+def faded(x):
+    """Largest sums of columns, and a number that another loop carries: no sum is all there is."""
+    y = hl.zeros([x.shape[0]], dtype=hl.float32)
+    for s in hl.tile(x.shape[0]):
+        left = hl.full([s], 0.0, dtype=hl.float32)
+        for _ in hl.grid(2):
+            left = left * 0.5 + 1.0
+        total = hl.zeros([s], dtype=hl.float32)
+        for t in hl.tile(x.shape[1]):
+            total = total + x[s, t].sum(1)
+        y[s] = hl.maximum(total, left)
+    return y
+
+
 def shares(x, w, offsets):
     """Every row by its share of the weights of its group."""
     y = hl.zeros_like(x)
@@ -131,6 +145,10 @@ def test_a_sum_that_needs_another_comes_after_it():
 
 def test_what_iterations_meet_has_no_stages():
     assert stages_of(running_sum, {"t"}, X, STARTS) == ()
+
+
+def test_what_another_loop_carries_has_no_stages():
+    assert stages_of(faded, {"t"}, X) == ()
 
 
 def test_several_launches_have_no_stages():

@@ -84,13 +84,13 @@ class _Cut:
 
     @property
     def fits(self) -> bool:
-        """Whether memory can hold every sum, and nothing else is carried along the axes."""
+        """Whether memory can hold every sum, and nothing is carried: no stage stores that."""
         graph, tensors = self.launched.graph, [s.tensor for s in self.launched.stores]
         around = {s.tensor: s.around for s in self.launched.stores}
-        carried = (t for t in graph.reached(self._roots()).values() if isinstance(t, Scan))
+        reached = graph.reached(self._roots()).values()
         return (
             bool(self.sums)
-            and not any(t.axis in self.axes for t in carried)
+            and not any(isinstance(t, Scan) for t in reached)
             and all(self.kernel.tensor(t).role == "output" for t in tensors)
             and all(around[s.tensor] == s.around for s in self.launched.stores)
             and {self.kernel.root(name) for name in self.kernel.returns} == {*tensors}
