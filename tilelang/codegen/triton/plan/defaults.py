@@ -21,8 +21,8 @@ from . import hopper
 from .alignment import BOX, LEAST_COPY, least_alignment
 from .carried import beside, decays, is_latent, most_keys, states, tall
 from .groups import group_tile
+from .launch_memory import shared_bytes
 from .lives import most_alive
-from .memory import shared_bytes
 from .pipe import Pipe
 from .roles import Roles, longest_row, minor, products, roles, scattered, widest
 from .rows import row_tile
