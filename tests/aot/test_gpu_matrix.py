@@ -152,7 +152,7 @@ def test_parts_of_float32_are_in_tensor_memory(monkeypatch):
         return launch.shared
 
     assert said() == pytest.approx(32776, rel=0.05)
-    monkeypatch.setattr(memory._Loop, "_elsewhere", lambda self, load, parts: False)
+    monkeypatch.setattr(memory.LoopMemory, "_elsewhere", lambda self, load, dot: False)
     assert said() > 90_000
 
 
@@ -232,12 +232,14 @@ def test_products_in_a_row():
 
 
 PLANTED_LIVES = {
-    "what is loaded lives from its own product on": ("_Loop", "_made", lambda self, parts: {}),
+    "what is loaded lives from its own product on": ("LoopMemory", "_made", lambda self, parts: {}),
     "what warps read twice stays in memory": (
         "Life", "after", lambda self, before: replace(before or self, last=self.last),
     ),
     "a program's only iteration keeps operands": (
-        "_Loop", "_moves", lambda self, load: memory.moves_along(load, self.loop.axis, self.made),
+        "LoopMemory", "_moves", lambda self, load: (
+            memory.moves_along(load, self.of.loop.axis, self.of.made)
+        ),
     ),
 }  # fmt: skip
 
@@ -320,7 +322,7 @@ def test_batches_of_products():
 @needs_examples_in_torch
 @pytest.mark.parametrize("flat", [True, False])
 def test_planted_batches_are_one_matrix_or_never_copied(flat, monkeypatch):
-    monkeypatch.setattr(memory._Loop, "_flat", lambda self, dot, side: flat)
+    monkeypatch.setattr(memory.LoopMemory, "_flat", lambda self, dot, side: flat)
     assert off_in_batches() != []
 
 

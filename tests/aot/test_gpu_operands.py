@@ -13,7 +13,15 @@ from tests.gpu import kernels
 from tests.tiers import HALF, share
 from tilelang.aot import compile_lowered
 from tilelang.codegen.triton.passes.tile_wholes import tile_wholes
-from tilelang.codegen.triton.plan import body, defaults, life, memory, results
+from tilelang.codegen.triton.plan import (
+    body,
+    defaults,
+    launch_memory,
+    life,
+    loop_products,
+    memory,
+    results,
+)
 from tilelang.ir.traversal import definitions
 
 needs_triton = pytest.mark.skipif(
@@ -176,17 +184,17 @@ def test_blocks_that_cannot_be_shorter_take_fewer_stages(monkeypatch):
 
 PLANTED = {
     "results go as a whole": (results, "_parts", lambda *args: 1),
-    "what loops carry out is no product": (memory, "_made", definitions),
+    "what loops carry out is no product": (launch_memory, "_made", definitions),
     "all that is copied is there once more": (memory, "turns", lambda uses, ahead: {}),
     "what is turned twice stays": (memory, "registers_turn", lambda operand: False),
     "what a sum makes is computed where it is wanted": (memory, "of_loads", lambda *args: True),
     "what loads make is computed elsewhere": (memory, "of_loads", lambda *args: False),
     "a result on its way to memory takes none": (memory, "leaving_bytes", lambda *args: 0),
     "what was computed before a loop has left memory": (
-        memory._Loop, "_stays", lambda self, operand: False,
+        loop_products.LoopProducts, "stays", lambda self, operand: False,
     ),
     "what memory holds lies as products want it": (
-        memory._Loop, "_lies", lambda self, operand: False,
+        loop_products.LoopProducts, "lies", lambda self, operand: False,
     ),
     "what several products read is in registers before its left operand": (
         life.Life, "beside", lambda self, number: (
@@ -197,10 +205,10 @@ PLANTED = {
         sys.modules[tile_wholes.__module__], "_long", lambda dot: False,
     ),
     "warps lie alike in both products of a sum": (
-        memory._Loop, "_rearranged", lambda self, dot: 0,
+        memory.LoopMemory, "_rearranged", lambda self, dot: 0,
     ),
     "rows of a head are a matrix where they lie": (
-        memory._Loop, "_elsewhere", lambda self, load, parts: False,
+        memory.LoopMemory, "_elsewhere", lambda self, load, dot: False,
     ),
 }  # fmt: skip
 
@@ -213,7 +221,7 @@ def test_planted(bug, monkeypatch):
 
 def test_copies_around_a_loop(monkeypatch):
     """None are on their way there: the compiler copies ahead in innermost loops."""
-    monkeypatch.setattr(memory._Loop, "ahead", property(lambda self: self.pipe.stages - 1))
+    monkeypatch.setattr(memory.LoopMemory, "ahead", property(lambda self: self.of.pipe.stages - 1))
     assert any(off())
 
 

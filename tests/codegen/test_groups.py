@@ -17,7 +17,7 @@ from examples.jagged.segment_reduction import segment_reduction
 from tests.aot.written import compiled
 from tests.runtime.test_cuda import needs_triton
 from tilelang.aot import CudaCompiled
-from tilelang.codegen.triton.plan import body, memory
+from tilelang.codegen.triton.plan import body, loops
 
 ROWS, WIDTH = 262144, 512
 X = tile.spec((ROWS, WIDTH), "bfloat16")
@@ -151,7 +151,7 @@ def test_what_a_loop_stores_is_not_copied_ahead_of_it():
 
 def test_planted_copies_ahead_of_stores(monkeypatch):
     monkeypatch.setattr(
-        body, "copies_ahead", lambda ir, loop, stored: memory.copies_ahead(ir, loop, ())
+        body, "copies_ahead", lambda ir, loop, stored: loops.copies_ahead(ir, loop, ())
     )
     with pytest.raises(AssertionError):
         test_what_a_loop_stores_is_not_copied_ahead_of_it()

@@ -143,12 +143,6 @@ def _splat(self: Any, form: Any, value: Any) -> Any:
     return interpreter.TensorHandle(made.data.astype(bool), tl.int1)
 
 
-def _bfloat16(self: Any, value: float) -> Any:
-    """A constant, which Triton 3.6's interpreter has of the other floats only."""
-    held = np.array([value], BITS[tl.bfloat16]).view(np.uint16)
-    return interpreter.TensorHandle(held, tl.bfloat16)
-
-
 _apply_impl = interpreter.ReduceOps.apply_impl
 _patch_lang = interpreter._patch_lang
 _patch_lang_core = interpreter._patch_lang_core
@@ -160,7 +154,6 @@ interpreter.InterpreterBuilder.get_bf16 = _bfloat16
 interpreter.InterpreterBuilder.create_splat = _splat
 interpreter.InterpreterBuilder.create_make_tensor_descriptor = _described
 interpreter.InterpreterBuilder.cast_impl = _cast
-interpreter.InterpreterBuilder.get_bf16 = _bfloat16
 interpreter.InterpreterBuilder.create_fp_to_fp = _cast
 interpreter._patch_lang_tensor = _patched
 interpreter._patch_lang_core = _patched_core

@@ -27,6 +27,8 @@ class Target:
     products     dtypes of which it multiplies matrices
     refused      dtypes that it does not compute in at all
     matrix_warps warps that one matrix instruction takes: 4 where products are asynchronous
+    most_warps   of a program whose warps multiply together: Triton 3.6 reads results from tensor
+                 memory with 4 or 8
     asynchronous dtypes of which Triton multiplies matrices without keeping the warps waiting
     reads_before whether what does not move with a loop must be read before it: Triton, which moves
                  it there by itself for the others, copies it anew in every iteration
@@ -48,6 +50,7 @@ class Target:
     products: frozenset[str]
     refused: frozenset[str] = frozenset()
     matrix_warps: int = 1
+    most_warps: int = 32
     registers: int = 255
     register_file: int = 1 << 16
     columns: int = 0
@@ -84,7 +87,7 @@ def _targets() -> dict[str, Target]:
     every = PRODUCTS | FLOAT8
     sm90 = Target("cuda:sm90", 90, 132, 227 * KIB, every, matrix_warps=4,
                   asynchronous=ASYNCHRONOUS | {"int8"}, boxes=True)  # fmt: skip
-    sm100 = replace(sm90, name="cuda:sm100", arch=100, processors=148, columns=512,
+    sm100 = replace(sm90, name="cuda:sm100", arch=100, processors=148, columns=512, most_warps=8,
                     asynchronous=ASYNCHRONOUS, reads_before=True, specializes=True)  # fmt: skip
     return {
         "cuda:sm80": Target("cuda:sm80", 80, 108, 163 * KIB, PRODUCTS, FLOAT8),

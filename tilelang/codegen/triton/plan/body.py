@@ -30,11 +30,11 @@ from tilelang.ir.traversal import loads
 from tilelang.schedule.refusal import Refused, Rule
 
 from .access import access, both, compare, dims_of, in_range
-from .defaults import Width
 from .loops import copies_ahead, own_exprs
 from .scope import Running, Scope
 from .types import Carried, For, Let, Step, Write
 from .unmoved import unmoved
+from .width import Width
 
 ATOMIC = {
     "add": ("float32", "float16", "bfloat16", "int32", "uint32"),

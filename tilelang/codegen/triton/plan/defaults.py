@@ -7,7 +7,7 @@ is repeated.  Blocks then shrink until shared memory holds what is in flight.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
@@ -21,9 +21,8 @@ from . import hopper
 from .alignment import BOX, LEAST_COPY, least_alignment
 from .carried import beside, decays, is_latent, most_keys, states, tall
 from .groups import group_tile
+from .launch_memory import shared_bytes
 from .lives import most_alive
-from .memory import shared_bytes
-from .pipe import Pipe
 from .roles import Roles, longest_row, minor, products, roles, scattered, widest
 from .rows import row_tile
 from .shapes import (
@@ -43,6 +42,7 @@ from .shapes import (
     with_few_warps,
 )
 from .specialized import WARPS
+from .width import Width
 
 # Blocks that hold a value of this many elements keep 4 to 8 warps busy with 16-byte accesses: four
 # for each of 256 threads. Lanes of rows, and positions where there are only these, are guesses: no
@@ -60,39 +60,6 @@ LONGEST, LEAST = 32768, 32
 # Elements of whole rows beside a product that 8 warps hold, and how many one of float32 counts as:
 # by the compiler's figures of norms of sums, twice as many spill 24 to 328 bytes.
 ROWS, EXACT = 16384, 4
-
-
-@dataclass(frozen=True)
-class Width:
-    """How wide a program is, and how it multiplies float32.
-
-    interiors  whether loops of products are cut into tiles without masks and the rest: not where
-               all registers are taken, of which two loops need more (attention backward, and
-               attention where warps multiply by themselves)
-    flat       whether each program takes one result after another, as one loop
-    resident   how many programs stay on a processor, if each takes several; 0: one for each result
-    boxes      whether descriptors copy operands, though nothing is copied ahead
-    repeats    whether it takes several at all
-    registers  what each thread of a launch with products may take; None: what the compiler thinks
-    tight      whether so little is left that rows of any length are multiplied in parts
-    """
-
-    warps: int
-    stages: int
-    precision: str
-    products: bool
-    interiors: bool = True
-    flat: bool = False
-    resident: int = 0
-    boxes: bool = False
-    registers: int | None = None
-    repeats: bool = False
-    tight: bool = False
-
-    def pipe(self, target: Target) -> Pipe:
-        """How operands reach the products."""
-        form = {"repeats": self.repeats, "tight": self.tight}
-        return Pipe(target, self.warps, self.stages, self.precision, **form)
 
 
 def blocks_for(problem: Problem, config: Config, target: Target) -> dict[str, int]:
@@ -294,13 +261,11 @@ def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[
     """Warps and stages for given blocks, where the config leaves them open."""
     found = roles(problem.ir)
     first = _products(problem, found, blocks, target) if found.count else _plain(problem, blocks)
-    measured = found.count and hopper.form(problem, found, target, config, blocks, first.warps)
+    measured = hopper.width(problem, found, target, config, blocks, first)
     if is_flat(problem, found, target, config, blocks):
         first = replace(first, stages=4, flat=True, resident=1)
-    elif measured:
-        resident = measured.resident if config.persistent is None else 0
-        form = {"warps": measured.warps, "stages": measured.stages, "boxes": measured.boxes}
-        first = replace(first, resident=resident, **form)
+    elif measured is not None:
+        first = measured if config.persistent is None else replace(measured, resident=0)
     if config.warp_specialize:
         first = replace(first, warps=WARPS)
     precision = config.precision or ("tf32x3" if found.count and found.itemsize == 4 else "ieee")
@@ -320,7 +285,7 @@ def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[
     norm = found.itemsize == 4 and longest_row(problem.ir) > 1
     held = given or found.fused or least or norm or cut_both_ways(problem, found)
     room = target.shared * 2 // 3 if tight else target.shared if held or measured else None
-    if measured and measured.paired:
+    if width.paired:
         room = hopper.pair(target)
     while config.stages is None and width.stages > 1 and room is not None:
         # attention has few registers to spare: addresses of large blocks in flight take the last
@@ -433,11 +398,8 @@ def _deep(problem: Problem, found: Roles, target: Target, blocks: Mapping[str, i
 
 def _plain(problem: Problem, blocks: Mapping[str, int]) -> Width:
     largest = max((_elements(v.type.shape, blocks) for v in every_expr(problem.ir.body)), default=1)
-    tile = group_tile(problem)
+    tile = group_tile(problem) or row_tile(problem)
     if tile is not None:
         return Width(tile.warps(largest), tile.stages, "ieee", False, interiors=False)
-    row = row_tile(problem)
-    if row is not None:
-        return Width(row.warps(largest), row.stages, "ieee", False, interiors=False)
     warps = 16 if largest >= LONGEST else min(max(largest // 512, 1), 8)
     return Width(warps, 1, "ieee", False, interiors=False)

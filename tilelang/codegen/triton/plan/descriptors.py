@@ -39,7 +39,8 @@ LONGEST, DEEPEST = 256, 5  # positions of a box along a dimension, and dimension
 COPIED = frozenset(
     {"float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8", "int32"}
 )
-THROUGH = frozenset({"multiply", "sum", "max", "min", "argmax", "argmin"})  # results, not operands
+PRODUCTS = frozenset({"dot", "multiply"})  # before matrix_products and after
+THROUGH = PRODUCTS | frozenset({"sum", "max", "min", "argmax", "argmin"})  # results, not operands
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def _aligned(kernel: Prepared, entry: Index, size: int) -> bool:
 def operands(kernel: Prepared) -> frozenset[Load]:
     """Tiles that products are computed from: what is worth a copy into shared memory."""
     every = (e for e in every_expr(kernel.ir.body) if isinstance(e, Apply))
-    products = [e for e in every if e.op == "multiply"]
+    products = [e for e in every if e.op in PRODUCTS]
     return frozenset(
         load
         for product in products

@@ -11,13 +11,12 @@ groups, even and skewed, of 128 MiB to 256 MiB of rows of 128 to 2048 bfloat16 o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilelang.ir import Along, At, every_expr
 from tilelang.schedule.problem import Problem
 
 from .roles import minor, products, scattered
 from .shapes import rows_of
+from .tile import MOST, Tile
 
 # Read once: one warp keeps whole columns, so that no sum crosses warps, and what the next tiles
 # read is on its way: 101 to 108 us for 256 MiB in all layouts, where 64 for each thread of 4 warps
@@ -33,29 +32,9 @@ WHOLE_ROWS, WHOLE_ELEMENTS, WHOLE_PER_WARP = (16, 128), 16384, 2048
 # Numbers of rows of an odd length are read one by one, each by an address that takes two registers:
 # 64 of them for each thread spilled 520 bytes (a layer norm of groups of 33 columns, sm_90).
 ODD_ELEMENTS, ODD_PER_WARP = WHOLE_ELEMENTS // 2, WHOLE_PER_WARP // 2
-MOST = 8  # warps
 
 
-@dataclass(frozen=True)
-class GroupTile:
-    """Rows, columns and elements of a tile at most, and how many elements a warp has.
-
-    stages   one more than how many tiles ahead are copied
-    most     warps at most
-    """
-
-    rows: int
-    columns: int
-    elements: int
-    per_warp: int
-    stages: int = 1
-    most: int = MOST
-
-    def warps(self, elements: int) -> int:
-        return min(max(elements // self.per_warp, 1), self.most)
-
-
-def group_tile(problem: Problem) -> GroupTile | None:
+def group_tile(problem: Problem) -> Tile | None:
     """The tile, or None where no rows of groups are reduced, or where products do."""
     ragged = [a.name for a in problem.ir.axes if a.kind == "tile" and problem.rises(a.name)]
     placed = scattered(problem.ir)  # the last row for a place stays: nothing is reduced
@@ -63,17 +42,17 @@ def group_tile(problem: Problem) -> GroupTile | None:
     if not ordered or products(problem.ir) or any(not minor(problem.ir, a) for a in ragged):
         return None
     if len(ragged) == 1:
-        return GroupTile(ONCE_ROWS, ONCE_COLUMNS, 2 * ONCE_PER_WARP, ONCE_PER_WARP, ONCE_AHEAD)
+        return Tile(ONCE_COLUMNS, 2 * ONCE_PER_WARP, ONCE_PER_WARP, ONCE_AHEAD, ONCE_ROWS)
     if not _columns(problem, frozenset(ragged)):
         rows = _rows(problem, ragged, *WHOLE_ROWS)
         if _odd(problem, frozenset(ragged)):
-            return GroupTile(rows, 1, ODD_ELEMENTS, ODD_PER_WARP)
+            return Tile(1, ODD_ELEMENTS, ODD_PER_WARP, rows=rows)
         times = 2 if _rows(problem, ragged, least=1, most=2 * WHOLE_ROWS[1]) <= WHOLE_ROWS[1] else 1
-        return GroupTile(rows, 1, WHOLE_ELEMENTS * times, WHOLE_PER_WARP, most=MOST * times)
+        return Tile(1, WHOLE_ELEMENTS * times, WHOLE_PER_WARP, rows=rows, most=MOST * times)
     least, most = AGAIN_ROWS
     rows = max(_rows(problem, ragged, least, 2 * most) // 2, least)
     columns = 64 if rows <= 32 else 32
-    return GroupTile(rows, columns, rows * columns, AGAIN_PER_WARP)
+    return Tile(columns, rows * columns, AGAIN_PER_WARP, rows=rows)
 
 
 def _rows(problem: Problem, ragged: list[str], least: int, most: int) -> int:

@@ -9,7 +9,7 @@ each checked against it.  Two programs of 4 warps on a processor hide what one o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 from tilelang.codegen.triton.target import KIB, Target
 from tilelang.ir import Apply, Axis, Expr
@@ -30,6 +30,7 @@ from .shapes import (
     rows_of,
     side_by_side,
 )
+from .width import Width
 
 RESERVED = KIB  # bytes of shared memory that each program takes besides its own
 # Products of int8 whose right operand has columns side by side: each warp multiplies, and turns the
@@ -43,62 +44,47 @@ SHORT = 512
 SHORTEST = 256
 
 
-@dataclass(frozen=True)
-class Form:
-    """How wide programs are.
-
-    resident  how many of them stay on a processor, each of which takes one result after another;
-              0: there is one for each result
-    paired    whether operands in flight leave shared memory for a second program: fewer are, then
-    boxes     whether descriptors copy what products read, though nothing is copied ahead
-    """
-
-    warps: int
-    stages: int
-    resident: int = 0
-    paired: bool = False
-    boxes: bool = False
-
-
-def form(
+def width(
     problem: Problem,
     found: Roles,
     target: Target,
     config: Config,
     blocks: Mapping[str, int],
-    warps: int,
-) -> Form | None:
-    """The form of programs that would have so many warps; None where nothing was measured."""
-    if not asynchronous(target) or widest(problem.ir) > WIDEST:
+    first: Width,
+) -> Width | None:
+    """How wide programs are instead of the first guess; None where nothing was measured."""
+    if not found.count or not asynchronous(target) or widest(problem.ir) > WIDEST:
         return None
     if found.itemsize > 2:
         # the gradient of queries in float32: 4713 us instead of 8458
         alone = found.fused and found.count == 3 and not states(problem.ir)
-        return Form(4, 2) if alone and not scaled(problem.ir) else None
+        return replace(first, warps=4, stages=2) if alone and not scaled(problem.ir) else None
     if not boxed(target):
         return None
     pointers = config.indexing == "pointer"
     if found.fused:
-        return _fused(problem, found, target, blocks, warps)
+        return _fused(problem, found, target, blocks, first)
     if found.count > 1:
         # two products of one operand: 1188 us instead of 1642 for 64 groups of 4096 x 2048
-        return Form(8, 3) if _square(found, blocks) else None
+        return replace(first, warps=8, stages=3) if _square(found, blocks) else None
     (dot,) = products(problem.ir)
     if turns_bytes(dot):
         wanted = {role: b for a, b in blocks.items() for role in found.of.get(a, ())}
-        return Form(4, 3) if wanted == BYTES else None
+        return replace(first, warps=4, stages=3) if wanted == BYTES else None
     if not _square(found, blocks):
         return None
     if any("batch" in role for role in found.of.values()) and not pointers:
-        return Form(8, 4, resident=1)  # 314 us instead of 377 for 64 of 1024 x 1024 x 1024
+        # 314 us instead of 377 for 64 of 1024 x 1024 x 1024
+        return replace(first, warps=8, stages=4, resident=1)
     if any(map(_converted, dot.args)):
-        return Form(4, 4)  # 702 us instead of 1073 for groups, 529 and 549 for 8192 x 4096 x 4096
+        # 702 us instead of 1073 for groups, 529 and 549 for 8192 x 4096 x 4096
+        return replace(first, warps=4, stages=4)
     return None
 
 
 def _fused(
-    problem: Problem, found: Roles, target: Target, blocks: Mapping[str, int], warps: int
-) -> Form | None:
+    problem: Problem, found: Roles, target: Target, blocks: Mapping[str, int], first: Width
+) -> Width | None:
     """Attention and its gradients, of 64 rows."""
     of_rows = [blocks[a] for a, role in found.of.items() if "rows" in role]
     if any(rows != MATRIX_ROWS for rows in of_rows) or states(problem.ir):
@@ -107,16 +93,16 @@ def _fused(
         # the gradients of keys and values 785 us instead of 1573, of all three 2008 and 5162; with
         # three steps there is no memory for a second program: 1389
         every = all(block == MATRIX_ROWS for name, block in blocks.items() if name in found.of)
-        return Form(4, 2) if every else None
-    if side_by_side(problem, found, target) and warps == 4:
+        return replace(first, warps=4, stages=2) if every else None
+    if side_by_side(problem, found, target) and first.warps == 4:
         # the gradient of queries 525 us instead of 799
         known = all(problem.axis(a).static for a, role in found.of.items() if "summed" in role)
         # results that take the same time each: 157 us instead of 183 where what descriptors tell
         # is told once; where they do not, programs that stay have more to do than others
-        return Form(4, 3, resident=2 if known else 0, paired=True)
+        return replace(first, stages=3, resident=2 if known else 0, paired=True)
     if found.count == 2 and not any("summed" in role for role in found.of.values()):
         # pages: 1851 us instead of 2962, though 56 bytes spill; 2422 by pointers, of which 64 do
-        return Form(4, 1, boxes=True)
+        return replace(first, warps=4, stages=1, boxes=True)
     return None
 
 

@@ -29,7 +29,6 @@ from tilelang.schedule.config import Config
 
 from .access import compare, quotient
 from .body import axis_bounds, lower_body, lower_shared, multiplies, start_axis
-from .defaults import Width
 from .descriptors import operands, outside
 from .interior import with_interiors
 from .legality import MODULE_NAMES
@@ -52,6 +51,7 @@ from .types import (
     Step,
     Write,
 )  # fmt: skip
+from .width import Width
 from .worklist import ends_name, open_search, searched, table_launch, tabled, with_groups
 
 RESERVED = MODULE_NAMES | {"tr", "math", "range", "float"}

@@ -42,17 +42,20 @@ class Pipe:
     @property
     def grouped(self) -> bool:
         """Whether there are warps for instructions that take several of them."""
-        return self.target.matrix_warps > 1 and self.warps % self.target.matrix_warps == 0
+        together = self.target.matrix_warps
+        return together > 1 and self.warps % together == 0 and self.warps <= self.target.most_warps
+
+    def together(self, dot: Apply, blocks: Mapping[str, int]) -> bool:
+        """Whether instructions of several warps may make the result: one of 64 rows."""
+        *batch, rows, _ = (lanes_of(d, blocks) for d in dot.type.shape)
+        return self.grouped and rows >= MATRIX_ROWS and prod(batch) == 1
 
     def asynchronous(self, dot: Apply, blocks: Mapping[str, int]) -> bool:
-        """Whether the product reads shared memory while the program goes on: one of 64 rows."""
-        a, _ = dot.args
-        *batch, rows, _ = (lanes_of(d, blocks) for d in dot.type.shape)
-        if rows < MATRIX_ROWS or prod(batch) > 1 or turns_bytes(dot):
-            return False
-        known = a.type.dtype in self.target.asynchronous
-        exact = a.type.dtype == "float32" and self.precision == "ieee"
-        return self.grouped and known and not exact
+        """Whether the product reads shared memory while the program goes on."""
+        known = dot.args[0].type.dtype
+        exact = known == "float32" and self.precision == "ieee"
+        able = known in self.target.asynchronous and not (exact or turns_bytes(dot))
+        return able and self.together(dot, blocks)
 
     def part(self, dot: Apply, blocks: Mapping[str, int]) -> int | None:
         """How long the parts of a row are that warps multiply one by one; None: all of it."""

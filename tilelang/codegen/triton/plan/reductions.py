@@ -17,9 +17,12 @@ from math import prod
 
 from tilelang.codegen.triton.passes.moved_lanes import taken_from
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
-from tilelang.ir import Apply, Dim, Expr, Load, Loop, every_expr, reached
+from tilelang.ir import Apply, Dim, Expr, KernelIR, Load, Loop, Store, meant, reached
 from tilelang.language.dtypes import itemsize
 from tilelang.language.op import OPS
+
+from .alignment import row_alignment
+from .loops import own_exprs
 
 WIDE = 16  # bytes that one thread loads at once
 LANES = 32  # threads of a warp
@@ -27,13 +30,56 @@ FLOAT = 4  # bytes of a number while it is added up
 
 
 def reduction_bytes(
-    loop: Loop, blocks: Mapping[str, int], warps: int, made: Mapping[str, Expr]
+    ir: KernelIR, loop: Loop, blocks: Mapping[str, int], warps: int, made: Mapping[str, Expr]
 ) -> int:
-    """The most that one of the reductions of a launch needs."""
-    exprs = list(every_expr((loop,)))
-    found = {e: None for e in exprs if isinstance(e, Apply) and OPS[e.op].kind == "reduce"}
-    summed = max((_bytes(e, blocks, warps, made) for e in found), default=0)
-    return max(summed, moved_bytes(exprs, blocks))
+    """The most that one of the reductions of a loop needs, without those of loops inside."""
+    exprs = [e for e in own_exprs(loop) if isinstance(e, Apply)]
+    found = dict.fromkeys(e for e in exprs if OPS[e.op].kind == "reduce")
+    summed = max((_bytes(ir, e, blocks, warps, made) for e in found), default=0)
+    beside = ((meant(a, made), e) for e in exprs if e.type.rank > 1 for a in e.args)
+    alone = max((_alone_bytes(a, e, blocks, warps) for a, e in beside), default=0)
+    stores = (s for s in loop.body if isinstance(s, Store))
+    stored = max((_stored_bytes(s, blocks, warps, made) for s in stores), default=0)
+    return max(summed, moved_bytes(exprs, blocks), alone, stored)
+
+
+def _alone_bytes(value: Expr, user: Expr, blocks: Mapping[str, int], warps: int) -> int:
+    """Bytes of a row that is loaded alone, and computed with beside several of them.
+
+    Triton loads it once for all threads, unless there are more of these than numbers; of one row
+    every thread has what it loaded.
+    """
+    while isinstance(value, Apply) and value.op == "cast":
+        value = value.args[0]
+    if not (isinstance(value, Load) and value.type.rank == 1):
+        return 0
+    narrow = itemsize(value.type.dtype)
+    shape = [lanes_of(d, blocks) for d in user.type.shape]
+    apart = warps_along(shape, warps, WIDE // narrow)[-1] < warps
+    size = value_bytes(value, blocks)
+    return size if apart and size >= LANES * warps * narrow else 0
+
+
+def _stored_bytes(
+    store: Store, blocks: Mapping[str, int], warps: int, made: Mapping[str, Expr]
+) -> int:
+    """Bytes of what threads store other numbers of than they have.
+
+    Sums along one of two dimensions lie as the others do, and loads as they have most to a thread.
+    More bytes than that are stored by threads of their own, as are sums over the first of three.
+    """
+    value = store.value
+    parts = [e for e in reached(value, made) if e.type.shape]
+    sums = [e for e in parts if isinstance(e, Apply) and OPS[e.op].kind == "reduce"]
+    if value.type.rank == 1:
+        return value_bytes(value, blocks) if sums else 0
+    sizes = {itemsize(e.type.dtype) for e in parts if isinstance(e, Load) and e.type.rank > 1}
+    size = FLOAT if store.combine else itemsize(value.type.dtype)
+    deep = any(e.args[0].type.rank > 2 and e.attr("axis") == 0 for e in sums)
+    if not sizes or (size <= min(sizes) and not deep):
+        return 0
+    narrow, lanes = min(size, *sizes), prod(lanes_of(d, blocks) for d in value.type.shape)
+    return min(lanes * narrow, WIDE * max(FLOAT // narrow, 1) * LANES * warps)
 
 
 def moved_bytes(exprs: Iterable[Expr], blocks: Mapping[str, int]) -> int:
@@ -47,16 +93,23 @@ def value_bytes(expr: Expr, blocks: Mapping[str, int]) -> int:
     return prod(lanes_of(d, blocks) for d in expr.type.shape) * itemsize(expr.type.dtype)
 
 
-def _bytes(reduced: Apply, blocks: Mapping[str, int], warps: int, made: Mapping[str, Expr]) -> int:
+def _bytes(
+    ir: KernelIR, reduced: Apply, blocks: Mapping[str, int], warps: int, made: Mapping[str, Expr]
+) -> int:
     (operand, *_), axis = reduced.args, reduced.attr("axis")
     shape = [lanes_of(d, blocks) for d in operand.type.shape]
-    loads = [e for e in reached(operand, made) if isinstance(e, Load) and e.type.shape]
-    least = min((itemsize(e.type.dtype) for e in loads), default=FLOAT)
-    along = warps_along(shape, warps, WIDE // least)[axis]
+    loads = [e for e in reached(operand, made) if isinstance(e, Load) and e.type.rank > 1]
+    wide = max((_at_once(ir, e) for e in loads), default=WIDE // FLOAT)
+    along = warps_along(shape, warps, wide)[axis]
     results = prod(n for d, n in enumerate(shape) if d != axis)
     kept = 2 * FLOAT if reduced.op.startswith("arg") else FLOAT
     between = along * results * kept if along > 1 else 0
     return max(between, results * FLOAT if between and len(shape) > 2 else 0)
+
+
+def _at_once(ir: KernelIR, load: Load) -> int:
+    """How many numbers of a row one thread loads at once."""
+    return max(row_alignment(ir, load.tensor) // itemsize(load.type.dtype), 1)
 
 
 def warps_along(shape: list[int], warps: int, wide: int) -> list[int]:

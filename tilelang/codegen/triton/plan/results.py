@@ -7,6 +7,7 @@ each thread, along rows.  What both have in one thread anyway does not pass: a r
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from math import prod
 
 from tilelang.codegen.triton.target import WARP
 from tilelang.ir import Along, Apply, Expr, Load, Store, reached
@@ -30,37 +31,47 @@ def result_bytes(
 
 def leaving_bytes(
     stores: Iterable[Store], blocks: Mapping[str, int], made: Mapping[str, Expr],
-    cut: Collection[str], pipe: Pipe, chained: bool,
+    cut: Collection[str], rows: Mapping[str, int], pipe: Pipe, chained: bool,
 ) -> int:  # fmt: skip
-    """The most that is on its way at one time; each number of rows that are `cut` goes alone."""
+    """The most that is on its way at one time; each number of rows that are `cut` goes alone.
+
+    rows   bytes that rows of an array begin at a multiple of: what a thread writes at a time
+    """
     most = 0
     for store in stores:
         last = store.index[-1] if store.index else None
         whole = isinstance(last, Along) and last.axis in cut
-        parts = 1 if whole else _parts(store.value, blocks, pipe, chained)
+        at_once = max(rows.get(store.tensor, WIDE), itemsize(store.value.type.dtype))
+        parts = 1 if whole else _parts(store.value, blocks, at_once, pipe, chained)
         most = max(most, result_bytes([store], blocks, made) // parts)
     return most
 
 
-def _parts(value: Expr, blocks: Mapping[str, int], pipe: Pipe, chained: bool) -> int:
+def _parts(value: Expr, blocks: Mapping[str, int], own: int, pipe: Pipe, chained: bool) -> int:
     """How many parts a result goes in: what a thread has before and after is in none or in all.
 
     Such numbers are the next one and those of other rows.  As many dimensions of two as 16 bytes
     are numbers go in one part, on sm_90 the first for 2 bytes; each of the others halves it.
     """
-    if value.type.rank != 2:
+    if value.type.rank < 2:
         return 1
     size, warps = itemsize(value.type.dtype), pipe.warps
-    if pipe.target.columns:
+    *batch, rows, columns = (lanes_of(d, blocks) for d in value.type.shape)
+    if batch and prod(batch) == 1:
+        return 1
+    wide = rows >= MATRIX_ROWS and pipe.grouped and not batch
+    if wide and pipe.target.columns:
         return 4 if value_bytes(value, blocks) >= LEAST * WARP * warps else 1
-    rows, columns = (lanes_of(d, blocks) for d in value.type.shape)
-    wide = rows >= MATRIX_ROWS and pipe.grouped
-    later = MATRIX * (warps if wide else _warps_down(rows, columns, warps, chained))
+    down = warps if chained else min(warps, rows // MATRIX)
+    down = down if wide else 1 if batch else _warps_down(rows, columns, warps, chained)
+    later = MATRIX * down
     if later > rows or size < 2:
         return 1
-    at_once = max(warps * LANES // max(columns * size // WIDE, 1), 1)  # rows that are stored
+    at_once = max(warps * LANES // max(columns * size // own, 1), 1)  # rows that are stored
     halves = [MATRIX // 2, *(later << n for n in range((rows // later).bit_length() - 1))]
-    common = 1 + sum(row >= at_once for row in halves)
+    # warps of a batch have one matrix after another
+    halves += [rows * warps << n for n in range((prod(batch) // warps).bit_length() - 1)]
+    common = (own > size) + sum(row >= at_once for row in halves)
     together = 1 if wide and size == 2 else (WIDE // size).bit_length() - 1
     return 1 << max(common - together, 0)
 

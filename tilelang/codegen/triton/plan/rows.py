@@ -11,35 +11,14 @@ x 1048576 203 instead of 251, a layer norm of 16384 x 4096 in three passes 100 i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilelang.ir import Loop, every_loop
 from tilelang.schedule.problem import Problem
 
 from .roles import minor, products
-
-MOST = 8  # warps
-
-
-@dataclass(frozen=True)
-class RowTile:
-    """Columns and elements of a tile at most, and how many elements a warp has.
-
-    axes     those along which rows are reduced, or written afterwards
-    stages   one more than how many tiles ahead are copied
-    """
-
-    axes: frozenset[str]
-    columns: int
-    elements: int
-    per_warp: int
-    stages: int = 1
-
-    def warps(self, elements: int) -> int:
-        return min(max(elements // self.per_warp, 1), MOST)
+from .tile import Tile
 
 
-def row_tile(problem: Problem) -> RowTile | None:
+def row_tile(problem: Problem) -> Tile | None:
     """The tile, or None where no tiles of a row's columns are reduced, or where products are."""
     if products(problem.ir):
         return None
@@ -47,7 +26,7 @@ def row_tile(problem: Problem) -> RowTile | None:
     return next(filter(None, found), None)
 
 
-def _of_nest(problem: Problem, loops: tuple[Loop, ...]) -> RowTile | None:
+def _of_nest(problem: Problem, loops: tuple[Loop, ...]) -> Tile | None:
     tiles = [s for s in loops if problem.axis(s.axis).kind == "tile"]
     inner = [s for s in tiles if not any(isinstance(one, Loop) for one in s.body)]
     along = [s for s in inner if not minor(problem.ir, s.axis) and s.axis not in problem.read]
@@ -56,5 +35,5 @@ def _of_nest(problem: Problem, loops: tuple[Loop, ...]) -> RowTile | None:
         return None
     axes = frozenset(s.axis for s in along)
     if len(along) > 1:
-        return RowTile(axes, 2048, 2048, 256)
-    return RowTile(axes, 256, 1024, 256) if carried[0] > 1 else RowTile(axes, 512, 4096, 512, 3)
+        return Tile(2048, 2048, 256, axes=axes)
+    return Tile(256, 1024, 256, axes=axes) if carried[0] > 1 else Tile(512, 4096, 512, 3, axes=axes)

@@ -38,6 +38,7 @@ from tilelang.schedule.refusal import Refusal, Refused, Rule, allowed, attempted
 
 from .defaults import blocks_for, in_boxes, width_for
 from .launch import plan_launch
+from .launch_memory import launch_bytes, launch_columns
 from .legality import (
     check_config,
     check_kernel,
@@ -46,7 +47,7 @@ from .legality import (
     refuse_descriptors,
     refuse_memory,
 )
-from .memory import BARRIERS, launch_bytes, launch_columns
+from .memory import BARRIERS
 from .pipe import Pipe
 from .problem import Prepared
 from .specialized import refuse_unspecialized
