@@ -16,6 +16,7 @@ from examples.dense.cross_entropy import cross_entropy
 from examples.dense.flash_attention import flash_attention
 from examples.dense.layer_norm import layer_norm, layer_norm_long
 from examples.dense.matmul import matmul
+from examples.dense.rms_norm import rms_norm
 from examples.dense.softmax import softmax
 from examples.jagged.grouped_gemm import grouped_gemm
 from examples.jagged.hstu_attention import hstu_attention
@@ -100,6 +101,9 @@ CASES: Mapping[str, Case] = {
     ),
     "layer_norm 16384x4096": Case(layer_norm, (bf16(16384, 4096), bf16(4096), bf16(4096))),
     "softmax 16384x4096": Case(softmax, (bf16(16384, 4096),)),
+    "rms_norm 262144x128": Case(rms_norm, (bf16(262144, 128), bf16(128))),
+    "softmax 131072x256": Case(softmax, (bf16(131072, 256),)),
+    "layer_norm 65536x512": Case(layer_norm, (bf16(65536, 512), bf16(512), bf16(512))),
     "cross_entropy 8192x32768": Case(cross_entropy, (bf16(8192, 32768), int32(8192))),
     "jagged_sum 32768x512": Case(jagged_sum, (ROWS, int32(129)), skewed(32768, 128)),
     "jagged_softmax 32768x512": Case(jagged_softmax, (ROWS, int32(129)), skewed(32768, 128)),

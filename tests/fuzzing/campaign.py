@@ -213,7 +213,17 @@ def _pieces(program: Program, tiles: Sequence[str]) -> Iterator[tile.Config]:
     return (tile.Config(dict.fromkeys(tiles, 16), pieces=rows) for rows in (4, 6, 8))
 
 
-_FORMS = {"cut": _cut, "flowing": _flowing, "pieces": _pieces}  # which few programs have
+def _tiled(program: Program, tiles: Sequence[str]) -> Iterator[tile.Config]:
+    """Legal where all iterations of a loop compute alike with rows of their own."""
+    around = {a.of for a in program.axes}
+    rows = [a for a in program.axes if a.kind == "grid" and a.name not in around]
+    for block, axis in itertools.product((8, 16), rows):
+        for own in (block, program.turns(axis)):
+            yield tile.Config({**dict.fromkeys(tiles, block), axis.loop: own})
+
+
+# which few programs have
+_FORMS = {"cut": _cut, "flowing": _flowing, "pieces": _pieces, "tiled": _tiled}
 
 
 def _moving(

@@ -10,6 +10,7 @@ from math import inf
 
 from tilelang.codegen.pallas.passes.block_groups import block_groups, of_groups
 from tilelang.codegen.pallas.passes.group_boxes import boxed, group_boxes
+from tilelang.codegen.pallas.passes.index_tiles import index_tiles, picks_rows
 from tilelang.codegen.pallas.passes.several_turns import several_turns
 from tilelang.codegen.pallas.target import Target
 from tilelang.schedule.blocks import named
@@ -143,6 +144,8 @@ def _blocked(problem: Problem, asked: tuple[str, int], config: Config) -> Proble
         )
     if boxed(problem, name):
         return group_boxes(problem, name, block)
+    if not any(name in fact.depends for fact in problem.facts.axes):
+        return index_tiles(problem, name, block)
     return block_groups(problem, name, block)
 
 
@@ -168,6 +171,7 @@ def _others(
     if config.loop_type is not None:
         return
     yield from ((took, 1.0, one) for took, one in _in_boxes(problem, config, alone))
+    yield from ((took, INSIDE_WORTH, one) for took, one in _in_tiles(problem, config, alone))
     worth = CHAINED_WORTH if rank.products(alone.launches) >= CHAINED else INSIDE_WORTH
     for least, finished in (
         (ONCE_WORTH, _in_one_step(problem, config, alone)),
@@ -329,6 +333,16 @@ def _with_groups(problem: Problem, config: Config, alone: Plan) -> Iterator[tupl
     """The plans in which a step has all groups of a block."""
     for axis in (a for a in problem.ir.axes if a.kind == "grid"):
         made = attempted(partial(of_groups, problem, axis.name))
+        found = made if isinstance(made, Refusal) else plan(made, config, alone.target)
+        if isinstance(found, Plan):
+            groups = ((axis.name, dict(found.blocks)[axis.name]),)
+            yield _seconds(at_once(found)), replace(found, groups=groups)
+
+
+def _in_tiles(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[float, Plan]]:
+    """The plans in which a step has tiles of rows that a loop takes one by one."""
+    for axis in (a for a in problem.ir.axes if a.kind == "grid" and picks_rows(problem, a.name)):
+        made = attempted(partial(index_tiles, problem, axis.name))
         found = made if isinstance(made, Refusal) else plan(made, config, alone.target)
         if isinstance(found, Plan):
             groups = ((axis.name, dict(found.blocks)[axis.name]),)

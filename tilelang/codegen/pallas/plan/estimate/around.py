@@ -3,6 +3,7 @@
 spans    where the rows of every block of groups begin and end, made of the groups' offsets
 filled   outputs of which no step fills what nothing stores to
 rows     views with rows of another length than those of the array that they are of
+turned   arrays with dimensions in another order than the kernel has them in
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 
 from tilelang.codegen.pallas.chips import CHIPS, Chip
 from tilelang.codegen.pallas.plan.types import Launch, Plan
+from tilelang.codegen.pallas.plan.windows.types import HostArray
 from tilelang.language.dtypes import itemsize
 
 from .seconds import generation
@@ -30,7 +32,8 @@ def around(plan: Plan) -> float:
     filled = sum(_filled(plan, launch, chip) for launch in plan.launches)
     changed = {a.source for a in plan.arrays} | {n for n in plan.ir.returns if _is_made(plan, n)}
     filled += sum(_cut_anew(plan, name, chip) for name in changed)
-    return filled + SPANS * (chip.read + chip.write) * spans
+    turned = sum(_turned(a, chip) for a in plan.arrays)
+    return filled + turned + SPANS * (chip.read + chip.write) * spans
 
 
 def _filled(plan: Plan, launch: Launch, chip: Chip) -> float:
@@ -40,6 +43,15 @@ def _filled(plan: Plan, launch: Launch, chip: Chip) -> float:
     new = {w.array: w for w in held if plan.ir.tensor(sources[w.array]).fill is not None}
     sizes = (math.prod(w.shape) * itemsize(w.dtype) for w in new.values())
     return sum(size / chip.bandwidth + chip.write for size in sizes)
+
+
+def _turned(array: HostArray, chip: Chip) -> float:
+    """What is read and written once more; dimensions of one are nowhere."""
+    order = [d for d, size in zip(array.permute or (), array.shape, strict=False) if size > 1]
+    if order == sorted(order):
+        return 0.0
+    size = math.prod(array.shape) * itemsize(array.dtype)
+    return 2 * size / chip.bandwidth + chip.read + chip.write
 
 
 def _is_made(plan: Plan, name: str) -> bool:

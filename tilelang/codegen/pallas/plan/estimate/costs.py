@@ -21,6 +21,7 @@ class Costs:
     grid, pipeline  of a step besides its work: of a grid, of a pipeline over a table of steps
     window          of every window that moves, in every step
     sums ... spills  for one of each, as in Work
+    reduced, numbers  lanes and columns of launches without products, and without loops that carry
     others          share of what the units but the slowest one take that is not hidden behind it
     """
 
@@ -33,6 +34,8 @@ class Costs:
     lanes: float
     rotated: float
     columns: float
+    reduced: float
+    numbers: float
     turns: float
     chain: float
     rows: float
@@ -43,11 +46,13 @@ class Costs:
 
 _NARROW = Costs(
     grid=70, pipeline=182, sums=1.475, alu=0.25, special=0.5, memory=0.699, lanes=5.54,
-    rotated=3.55, columns=0.2, turns=0, chain=136, rows=25, spills=0.696, window=0.5, others=0.03,
+    rotated=3.55, columns=0.2, reduced=3.65, numbers=0.1, turns=0, chain=136, rows=25,
+    spills=0.696, window=0.5, others=0.03,
 )  # fmt: skip
 _WIDE = Costs(
     grid=123, pipeline=161, sums=0.836, alu=0.25, special=0.5, memory=0.219, lanes=5.28,
-    rotated=2.4, columns=0.2, turns=0, chain=117, rows=25, spills=0.59, window=17.7, others=0.055,
+    rotated=2.4, columns=0.2, reduced=2.05, numbers=0, turns=0, chain=117, rows=25, spills=0.59,
+    window=17.7, others=0.055,
 )  # fmt: skip
 
 COSTS: Mapping[str, Costs] = MappingProxyType(

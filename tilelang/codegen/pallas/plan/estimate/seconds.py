@@ -184,15 +184,16 @@ def _trips(launch: Launch, steps: Steps) -> dict[str, float]:
 def _cycles(done: tuple[np.ndarray, ...], costs: Costs, launch: Launch) -> np.ndarray:
     """Units work side by side: the slowest one counts, and a part of the others."""
     at = dict(zip(TERMS, done, strict=True))
+    lanes, columns = costs.lanes, costs.columns
+    if not (at["matrix"].any() or any(a.kind == "ordered" and a.tiles != 1 for a in launch.axes)):
+        lanes, columns = costs.reduced, costs.numbers  # rows wait for nothing but themselves
     units = np.stack(
         [
             at["matrix"] + costs.sums * at["sums"],
             costs.alu * at["alu"],
             costs.special * at["special"],
             costs.memory * at["memory"] + costs.spills * at["spills"],
-            costs.lanes * at["lanes"]
-            + costs.rotated * at["rotated"]
-            + costs.columns * at["columns"],
+            lanes * at["lanes"] + costs.rotated * at["rotated"] + columns * at["columns"],
         ]
     )
     slowest = units.max(axis=0)
