@@ -64,9 +64,13 @@ def _alike(mine: np.ndarray, whole: np.ndarray, added: str | None) -> bool:
             apart = np.where(found == 0, whole, (np.abs(found) > 1e-5) & ~whole)
         return not apart[whole.view(f"u{whole.itemsize}") != unspecified].any()
     narrow = added is not None and is_float(str(whole.dtype)) and whole.dtype.itemsize < 4
-    rounding = float(ml_dtypes.finfo(whole.dtype).eps) if narrow else 1e-5
+    made = ml_dtypes.finfo(whole.dtype) if narrow else None
+    rounding = 1e-5 if made is None else float(made.eps)
     most = 1e-5 * np.abs(exact).max(initial=1, where=np.isfinite(exact))
+    most += 0 if made is None else float(made.smallest_subnormal)
     exact = np.nan_to_num(exact) if added else exact
+    mine = mine if made is None else mine.astype(whole.dtype).astype(np.float64)
+    mine = np.nan_to_num(mine) if added else mine
     return np.allclose(mine, exact, rounding, most, equal_nan=True)
 
 

@@ -219,6 +219,42 @@ def test_what_a_loop_inside_of_the_last_tile_made():
         kernel.source(X, S)
 
 
+def softmax(fold):
+    """Online softmax, of which `fold` says what acc is next."""
+
+    @tile.kernel
+    def kernel(x, s):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            m = hl.full([x.shape[1]], float("-inf"), dtype=hl.float32)
+            total = acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+            for tm in hl.tile(x.shape[0]):
+                highest = hl.maximum(m, x[tm, :].amax(0))
+                old = hl.exp(m - highest)
+                p = hl.exp(x[tm, :] - highest)
+                total = total * old + p.sum(0)
+                acc = fold(acc * old, (p * x[tm, :]).sum(0), highest, total)
+                m = highest
+            y[g, :] = acc
+        return y
+
+    return kernel
+
+
+def test_what_the_last_tile_made_though_it_goes_by_another_carry():
+    with pytest.raises(ParseError, match="acc is what the last tile of tm made"):
+        softmax(lambda old, new, highest, total: new).source(X, S)
+
+
+def test_what_other_carries_say_of_all_tiles_is_no_fold():
+    """Maximum and sum are those of all tiles so far, and so is what is computed of them."""
+    kernel = softmax(lambda old, new, highest, total: highest + hl.log(total))
+    want = X.max(0) + np.log(np.exp(X - X.max(0)).sum(0))
+    for block in (8, 64):
+        made = kernel(X, S, config=tile.Config({"tm": block}))
+        np.testing.assert_allclose(made[0], want, rtol=1e-6)
+
+
 def test_what_no_tile_reads_again_is_no_carry():
     """A name that every tile writes before it reads it, though it is older than the loop."""
 

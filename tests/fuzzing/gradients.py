@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import ml_dtypes
 import numpy as np
 
 import tilelang as tile
@@ -39,6 +40,7 @@ from tilelang.transforms import Derivative
 
 STEP = 1e-3  # the meaning rounds casts to float32
 TOLERANCE = 3e-3
+DEVIATIONS = 3  # of what is rounded by up to half a unit, each within it
 BLOCKS = (3, 16)
 COLUMNS = 0.3  # of the inputs that may
 IGNORED = Counter[str]()
@@ -147,31 +149,41 @@ def _compared(program: Program, pulled: _Pulled) -> str:
     rng = np.random.default_rng([pulled.seed, 7])
     for name in pulled.found[BLOCKS[0]]:
         direction = rng.standard_normal(clean[name].shape)
+        dtype = pulled.given.arguments[name].dtype
         numeric = functools.cache(
             functools.partial(_difference, program, clean, name, direction, pulled.cotangents)
         )
         for block, every in pulled.found.items():
-            found = _unlike(every[name], direction, numeric)
+            found = _unlike(every[name], dtype, direction, numeric)
             if found:
                 return f"d_{name}: {found}, block {block}"
     return ""
 
 
 def _unlike(
-    gradient: np.ndarray, direction: np.ndarray, numeric: Callable[[float], tuple[float, float]]
+    gradient: np.ndarray,
+    dtype: np.dtype,
+    direction: np.ndarray,
+    numeric: Callable[[float], tuple[float, float]],
 ) -> str:
-    """How a gradient is not the difference; "" if it is.
+    """How a gradient that was rounded to `dtype` is not the difference; "" if it is.
+
+    Every element may be half a unit in its last place off: along a random direction their sum is
+    that of independent errors, of which DEVIATIONS are allowed.
 
     Positions that jump on both sides of a step look like a slope, and like another one of half of
     it: where the gradient seems wrong, the difference is no surer than these two are near.
     """
     exact = float((gradient * direction).sum())
     found, unsure = numeric(STEP)
+    kind = ml_dtypes.finfo(dtype)
+    half = (float(kind.eps) * np.abs(gradient) + float(kind.smallest_subnormal)) / 2
     allowed = unsure + TOLERANCE * (1 + np.linalg.norm(gradient))
+    allowed += DEVIATIONS * float(np.linalg.norm(half))
     if not np.isfinite(found) or abs(exact - found) <= allowed:
         return ""
-    half, kink = numeric(STEP / 2)
-    if abs(exact - found) <= allowed + 2 * abs(half - found) + max(kink - unsure, 0):
+    nearer, kink = numeric(STEP / 2)
+    if abs(exact - found) <= allowed + 2 * abs(nearer - found) + max(kink - unsure, 0):
         return ""
     return f"{exact:.6g}, numeric {found:.6g} to {unsure:.1g}"
 
@@ -216,20 +228,22 @@ def _difference(
 ) -> tuple[float, float]:
     """The derivative along a direction, and how sure that is: what differs from side to side.
 
-    A result of float32 has an error of its own, which a small step makes large: that of STEP is
-    allowed.
+    In each result: where several elements are equal, a maximum has another slope on either side,
+    and in a sum of cotangents of both signs these cancel out.  A result of float32 has an error of
+    its own, which a small step makes large: that of STEP is allowed.
     """
     size, detached = 0.0, list[np.ndarray]()
 
-    def loss(step: float) -> float:
+    def loss(step: float) -> np.ndarray:
         nonlocal size
         moved = {**clean, name: clean[name] + step * direction}
         held = iter(detached)  # as they were: in the order in which they are asked for
         results = evaluate(program, moved, detached=lambda _: next(held)).results
         pairs = zip(program.results, cotangents, strict=True)
         terms = [np.nan_to_num(results[t.name]) * np.nan_to_num(c) for t, c in pairs]
-        size = max(size, *(float(np.abs(t).sum()) for t in terms))
-        return float(sum(t.sum() for t in terms))
+        every = np.concatenate([t.ravel() for t in terms])
+        size = max(size, float(np.abs(every).sum()))
+        return every
 
     def remembered(array: np.ndarray) -> np.ndarray:
         detached.append(array)
@@ -238,7 +252,7 @@ def _difference(
     evaluate(program, clean, detached=remembered)
     below, here, above = loss(-length), loss(0.0), loss(length)
     left, right = (here - below) / length, (above - here) / length
-    return (left + right) / 2, abs(left - right) + 1e-6 * size / STEP
+    return float((left + right).sum()) / 2, float(np.abs(left - right).sum()) + 1e-6 * size / STEP
 
 
 def drawn(seed: int) -> tuple[Program, tuple[str, ...]]:

@@ -6,9 +6,11 @@ import ast
 from collections import Counter
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
+from tests import partitions
 from tests.fuzzing import gradients
 from tests.fuzzing.gradients import drawn, try_gradient
 from tests.fuzzing.inputs import case
@@ -171,3 +173,50 @@ def test_what_every_turn_meets_again_is_not_compared():
 def test_positions_that_jump_on_both_sides_have_no_difference():
     """The positions of several largest elements change within one step in either direction."""
     assert try_gradient(drawn(990488)[0], [990488000, 990488001]) == OK
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [7940065, 7960011, 7960017])
+def test_gradients_that_are_as_near_as_their_dtypes_allow(seed):
+    """Elements of eight bits, equal ones under cotangents of both signs, parts of small sums."""
+    assert try_gradient(drawn(seed)[0], [1000 * seed, 1000 * seed + 1]) == OK
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "float32"])
+def test_a_gradient_is_as_exact_as_its_dtype(name):
+    rng, dtype = np.random.default_rng(0), np.dtype(getattr(ml_dtypes, name, name))
+    exact = 0.05 * rng.standard_normal(4000)
+    direction = rng.standard_normal(4000) + exact
+    slope = float((exact * direction).sum())
+    rounded = exact.astype(dtype).astype(np.float64)
+    assert not gradients._unlike(rounded, dtype, direction, lambda _: (slope, 0.0))
+    assert gradients._unlike(2 * rounded, dtype, direction, lambda _: (slope, 0.0))
+
+
+def test_the_sum_of_parts_is_as_exact_as_its_dtype():
+    """What is under the smallest normal number has an error that no factor bounds."""
+    exact = np.array([0.0029, 0.0049, 0.25])
+    whole = exact.astype(ml_dtypes.float8_e4m3fn)
+    assert partitions._alike(exact * (1 + 1e-7), whole, "float32")
+    for wrong in (exact * [1, 1, 1.3], exact + np.array([0, 0.006, 0])):
+        assert not partitions._alike(wrong, whole, "float32")
+    most = np.array([460.0])  # which is rounded to the largest number
+    assert partitions._alike(most, most.astype(whole.dtype), "float32")
+
+
+def test_one_of_equal_elements_has_another_slope_on_either_side():
+    """Two maxima of equal elements, whose cotangents have opposite signs: the sum has one slope."""
+    maximum = Reduce("max", "c", Load("x", (Pick("t"), WIDE)))
+    program = Program(
+        (Axis("t", "tile", 2), Axis("c", "full", 8)),
+        (
+            Tensor("x", (2, 8), "float32", "input"),
+            Tensor("y", (2,), "float32", "output", 0.0),
+        ),
+        (Loop("t", (Store("y", (Pick("t"),), maximum),)),),
+    )
+    direction, cotangents = np.array([[0.0, 1.0] * 4] * 2), [np.array([1.0, -1.0])]
+    slope, unsure = gradients._difference(
+        program, {"x": np.ones((2, 8))}, "x", direction, cotangents, gradients.STEP
+    )
+    assert abs(slope) < 1e-9 and abs(unsure - 2) < 0.01

@@ -427,6 +427,14 @@ MUTATIONS = (
         test_folds.test_flags_that_flip,
     ),
     Mutation(
+        "what goes by another carry is not asked about", folds, "_of_tile", lambda *asked: False,
+        test_folds.test_what_the_last_tile_made_though_it_goes_by_another_carry,
+    ),
+    Mutation(
+        "what other carries say of all tiles is what the last one made", folds, "_of_tile",
+        lambda *asked: True, test_folds.test_what_other_carries_say_of_all_tiles_is_no_fold,
+    ),
+    Mutation(
         "what the last tile made is taken", folds, "of_lanes", lambda part: (),
         lambda: test_folds.test_what_only_the_last_tile_made(test_folds.of_the_last),
     ),

@@ -7,15 +7,29 @@ for tm in hl.tile(M):
     m = hl.maximum(m, s[g])        the same once or often
     sign = -sign                   changes once for every tile
     last = x[tm, :].sum(0)         is what the last tile made
+    acc = (p * v).sum(0)           so is this, though p goes by what another carry is by then
     acc = acc * decay + ...        not asked: online softmax looks like it
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..ir import Along, Apply, Const, Expr, KernelIR, Load, Store, Type, Var, index_exprs
+from ..ir import (
+    Along,
+    Apply,
+    Carry,
+    Const,
+    Expr,
+    KernelIR,
+    Load,
+    Store,
+    Type,
+    Var,
+    children,
+    index_exprs,
+)
 from ..language.op import OPS, names
 from .carries import OPS as CARRIED
 from .carries import Definitions, depends_on
@@ -116,13 +130,28 @@ def fold_facts(ir: KernelIR, defined: Definitions) -> tuple[FoldFact, ...]:
 def _of_carries(ir: KernelIR, defined: Definitions) -> Iterator[FoldFact]:
     for name, (loop, _) in loops(ir).items():
         for carry in loop.carries if is_free(name, ir) else ():
-            own = frozenset({carry.name})
-            others = frozenset(c.name for c in loop.carries) - own
-            if depends_on(carry.next, others, defined):
-                continue  # one goes by another: what that means only the author knows
-            for term in _Folds(ir, defined, own).terms(carry.next):
+            others = [c for c in loop.carries if c != carry]
+            mixed = depends_on(carry.next, frozenset(c.name for c in others), defined)
+            for term in _Folds(ir, defined, frozenset({carry.name})).terms(carry.next):
+                last = term.op == "last" and _of_tile(term.value, name, others, defined)
+                if mixed and not last:
+                    continue  # one goes by another: what that means only the author knows
                 if what := _wrong(term, name, ir, defined):
                     yield FoldFact(carry.called, name, term.op, what, carry.loc)
+
+
+def _of_tile(expr: Expr, axis: str, others: Sequence[Carry], defined: Definitions) -> bool:
+    """Whether a value is made of a tile's lanes, and of what other carries are after it at most."""
+    after, parts, seen = [c.next for c in others], [expr], set[str]()
+    for part in parts:  # more of them are found on the way
+        inner = children(part)
+        if isinstance(part, Var) and part.name not in seen:
+            seen.add(part.name)
+            carry = defined.outs.get(part.name)
+            inner = [carry.init, carry.next] if carry else [defined.values.get(part.name, part)]
+        parts += [e for e in inner if e not in after]
+    made = any(axis in of_lanes(p) for p in parts)
+    return made and seen.isdisjoint(c.name for c in others)
 
 
 def _of_stores(ir: KernelIR, defined: Definitions) -> Iterator[FoldFact]:
