@@ -122,15 +122,7 @@ def _reference(at: Load | Store, writes: bool, here: Site) -> Reference:
     dims = tuple(_reach(i, size, here.known) for i, size in zip(at.index, shape, strict=True))
     base, dims = _undo_permutes(at.tensor, dims, ir)
     return Reference(
-        at.tensor,
-        ir.root(at.tensor),
-        base,
-        writes,
-        dims,
-        here.loops,
-        at.mask,
-        at.loc,
-        here.launch,
+        at.tensor, ir.root(at.tensor), base, writes, dims, here.loops, at.mask, at.loc, here.launch
     )
 
 

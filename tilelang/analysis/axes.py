@@ -21,11 +21,7 @@ CLAUSES = 2  # reasons that a sentence gives; one obstacle is enough to make an 
 
 
 def axis_fact(
-    axis: Axis,
-    loop: Loop,
-    references: Sequence[Reference],
-    defined: Definitions,
-    known: Ranges,
+    axis: Axis, loop: Loop, references: Sequence[Reference], defined: Definitions, known: Ranges
 ) -> AxisFact:
     """Everything that is known of one loop axis."""
     name = axis.name

@@ -141,9 +141,7 @@ def _elsewhere(origin: HloLine | None, copied: HloLine) -> bool:
 
 
 def _moved(
-    instruction: HloLine,
-    inner: Mapping[str, list[HloLine]],
-    known: Mapping[str, HloLine],
+    instruction: HloLine, inner: Mapping[str, list[HloLine]], known: Mapping[str, HloLine]
 ) -> str:
     """The move that an instruction is, "" if it computes; those of a fusion or a loop in order.
 

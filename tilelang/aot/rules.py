@@ -152,9 +152,7 @@ RULES = (
         "wait for it, or remove libtpu_lockfile from the folder of temporary files",
     ),
     KnownMessage(
-        r"No module named '(jax\w*)'",
-        "{1} is not installed",
-        "pip install 'raggedtile[tpu]'",
+        r"No module named '(jax\w*)'", "{1} is not installed", "pip install 'raggedtile[tpu]'"
     ),
 )
 

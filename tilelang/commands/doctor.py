@@ -62,10 +62,7 @@ def look() -> Installed:
     """What is installed here; imports none of it."""
     versions = {name: _version(name) for name in NAMES}
     return Installed(
-        python=platform.python_version(),
-        wanted=_wanted(),
-        other=_version("tilelang"),
-        **versions,
+        python=platform.python_version(), wanted=_wanted(), other=_version("tilelang"), **versions
     )
 
 

@@ -143,10 +143,7 @@ def _each(
 
 
 def _elements(
-    around: Here,
-    here: Here,
-    generators: list[ast.comprehension],
-    element: Callable[[Here], object],
+    around: Here, here: Here, generators: list[ast.comprehension], element: Callable[[Here], object]
 ) -> Iterator[object]:
     """The first iterable is evaluated outside of the comprehension, the others in it."""
     first, *rest = generators

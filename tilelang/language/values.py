@@ -9,19 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import Loc, TypingError
-from ..ir import (
-    Apply,
-    Const,
-    Dim,
-    Expr,
-    GridIndex,
-    Load,
-    Tensor,
-    TileIndex,
-    TileScalar,
-    Type,
-    Var,
-)
+from ..ir import Apply, Const, Dim, Expr, GridIndex, Load, Tensor, TileIndex, TileScalar, Type, Var
 from .dtypes import (
     REFUSED,
     SUPPORTED,

@@ -9,40 +9,30 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from ..ir import (
-    Assign,
-    Axis,
-    Body,
-    Loop,
-    Stmt,
-    Store,
-    edges_of,
-    read_by,
-    statement_exprs,
-    statements,
-)
+from .. import ir
+from ..ir import edges_of, read_by, statement_exprs, statements
 from ..ir.traversal import map_body
 
 
 def drop_unused(
-    body: Body, axes: Iterable[Axis] = (), among: Collection[str] | None = None
-) -> Body:
+    body: ir.Body, axes: Iterable[ir.Axis] = (), among: Collection[str] | None = None
+) -> ir.Body:
     """Removes assignments, carries and loops that neither a store nor a range needs.
 
     `among`: the names whose assignments may go, and then nothing else does.
     """
     needed = _needed(body, read_by(edges_of(axes)))
 
-    def keep(stmt: Stmt) -> Body:
+    def keep(stmt: ir.Stmt) -> ir.Body:
         match stmt:
-            case Assign():
+            case ir.Assign():
                 stays = among is not None and stmt.name not in among
                 return (stmt,) if stays or stmt.name in needed else ()
-            case Loop() if among is not None:
+            case ir.Loop() if among is not None:
                 return (stmt,)
-            case Store():
+            case ir.Store():
                 return (stmt,)
-            case Loop():
+            case ir.Loop():
                 kept = tuple(c for c in stmt.carries if not needed.isdisjoint({c.name, c.out}))
                 return (replace(stmt, carries=kept),) if stmt.body or kept else ()
             case _:
@@ -51,17 +41,17 @@ def drop_unused(
     return map_body(body, keep)
 
 
-def _needed(body: Body, wanted: Iterable[str]) -> set[str]:
+def _needed(body: ir.Body, wanted: Iterable[str]) -> set[str]:
     """Names that a store depends on, through assignments and carries; `wanted` besides."""
     sources: dict[str, set[str]] = {}
     queue = list(wanted)
     for stmt in statements(body):
         match stmt:
-            case Assign():
+            case ir.Assign():
                 sources[stmt.name] = set(read_by((stmt.value,)))
-            case Store():
+            case ir.Store():
                 queue += read_by(statement_exprs(stmt))
-            case Loop():
+            case ir.Loop():
                 for carry in stmt.carries:
                     made_of = set(read_by((carry.init, carry.next)))
                     sources[carry.name] = sources[carry.out] = made_of

@@ -11,24 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from .. import ir
 from ..analysis.uses import picks_rows
 from ..errors import Loc
-from ..ir import (
-    Apply,
-    At,
-    Body,
-    Const,
-    Expr,
-    Index,
-    KernelIR,
-    Load,
-    Stmt,
-    Store,
-    Var,
-    map_children,
-    map_index,
-    read_by,
-)
+from ..ir import map_children, map_index, read_by
 from ..ir.text import position
 from ..ir.traversal import authors, definitions, inlined, map_body, map_range, map_stmt
 from ..schedule.refusal import Refused, Rule
@@ -38,23 +24,25 @@ from ..schedule.refusal import Refused, Rule
 class Values:
     """What names stand for, and what their author calls them."""
 
-    of: Mapping[str, Expr]
+    of: Mapping[str, ir.Expr]
     users: Mapping[str, str]
 
 
-def inline_indices(ir: KernelIR) -> KernelIR:
+def inline_indices(kernel: ir.KernelIR) -> ir.KernelIR:
     """The kernel with its bounds and indices written out.
 
     Raises Refused at the user's line if one of them depends on a value that a loop carries.
     """
-    values = Values(definitions(ir.body), authors(ir.body))
-    axes = tuple(map_range(a, partial(_resolved, values=values, loc=a.loc)) for a in ir.axes)
-    return replace(ir, axes=axes, body=map_body(ir.body, partial(_statement, values=values)))
+    values = Values(definitions(kernel.body), authors(kernel.body))
+    axes = tuple(map_range(a, partial(_resolved, values=values, loc=a.loc)) for a in kernel.axes)
+    return replace(
+        kernel, axes=axes, body=map_body(kernel.body, partial(_statement, values=values))
+    )
 
 
 def _resolved(
-    expr: Expr, values: Values, loc: Loc | None, load: Load | None = None, dim: int = 0
-) -> Expr:
+    expr: ir.Expr, values: Values, loc: Loc | None, load: ir.Load | None = None, dim: int = 0
+) -> ir.Expr:
     """`load` has the expression as its position in dimension `dim`, if that is what it is."""
     found = inlined(expr, values.of)
     carried = next(read_by((found,)), None)
@@ -71,21 +59,23 @@ def _resolved(
     )
 
 
-def _picked(load: Load, dim: int, values: Values) -> str:
+def _picked(load: ir.Load, dim: int, values: Values) -> str:
     """How to write a load at one position of a dimension of which all positions are known."""
 
-    def called(expr: Expr) -> Expr:
+    def called(expr: ir.Expr) -> ir.Expr:
         match expr:
-            case Apply("minimum", (Apply("maximum", (own, Const())), Const())):  # as clamped
+            case ir.Apply(
+                "minimum", (ir.Apply("maximum", (own, ir.Const())), ir.Const())
+            ):  # as clamped
                 return called(own)
-            case Var(name):
+            case ir.Var(name):
                 return replace(expr, name=values.users.get(name, name))
             case _:
                 return map_children(expr, called)
 
     at = [position((map_index(entry, called),)) for entry in load.index]
     dims = [":" if n == dim else "None" for n, e in enumerate(load.index)
-            if n == dim or not isinstance(e, At)]  # fmt: skip
+            if n == dim or not isinstance(e, ir.At)]  # fmt: skip
     row = f"hl.arange({load.tensor}.shape[{dim}])" + (f"[{', '.join(dims)}]" if dims[1:] else "")
     where = ", ".join((*at[:dim], ":", *at[dim + 1 :]))
     return (
@@ -94,23 +84,23 @@ def _picked(load: Load, dim: int, values: Values) -> str:
     )
 
 
-def _statement(stmt: Stmt, values: Values) -> Body:
+def _statement(stmt: ir.Stmt, values: Values) -> ir.Body:
     resolved = partial(_resolved, values=values, loc=stmt.loc)
-    if isinstance(stmt, Store) and stmt.mask is not None and picks_rows(stmt.index):
+    if isinstance(stmt, ir.Store) and stmt.mask is not None and picks_rows(stmt.index):
         # Rows are stored one by one; the mask is asked for each, outside of the body.
         stmt = replace(stmt, mask=resolved(stmt.mask))
     value = partial(_value, values=values, loc=stmt.loc)
     return (map_stmt(stmt, value, partial(map_index, fn=resolved)),)
 
 
-def _value(expr: Expr, values: Values, loc: Loc | None) -> Expr:
+def _value(expr: ir.Expr, values: Values, loc: Loc | None) -> ir.Expr:
     inner = partial(_value, values=values, loc=loc)
-    if not isinstance(expr, Load):
+    if not isinstance(expr, ir.Load):
         return map_children(expr, inner)
     mask = None if expr.mask is None else inner(expr.mask)
-    index = list[Index]()
+    index = list[ir.Index]()
     for dim, entry in enumerate(expr.index):
-        load = expr if isinstance(entry, At) else None
+        load = expr if isinstance(entry, ir.At) else None
         resolved = partial(_resolved, values=values, loc=expr.loc or loc, load=load, dim=dim)
         index.append(map_index(entry, resolved))
     return replace(expr, index=tuple(index), mask=mask)

@@ -17,18 +17,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from ..errors import CallError
-from ..ir import (
-    Along,
-    Apply,
-    Expr,
-    Index,
-    KernelIR,
-    Load,
-    Store,
-    Tensor,
-    every_access,
-    every_expr,
-)
+from ..ir import Along, Apply, Expr, Index, KernelIR, Load, Store, Tensor, every_access, every_expr
 from .given import Given
 from .parsed import Remembered
 

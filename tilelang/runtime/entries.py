@@ -70,11 +70,7 @@ def entry_for(
     return Entry(
         function(f"key_of_{kernel}", given, Flat((), (unpacked, f"return {whole}"), names_of)),
         later,
-        function(
-            f"call_{kernel}",
-            given,
-            Flat((), lines, finds),
-        ),
+        function(f"call_{kernel}", given, Flat((), lines, finds)),
     )
 
 

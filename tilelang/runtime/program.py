@@ -13,13 +13,7 @@ from typing import Any
 import jax
 from jax.core import Tracer
 
-from .jax_compat import (
-    cpu_device,
-    default_platform,
-    sharded_axes,
-    traced_for,
-    traced_on_tpu,
-)
+from .jax_compat import cpu_device, default_platform, sharded_axes, traced_for, traced_on_tpu
 from .jax_gradient import Resolve, differentiable
 from .primitive import Code
 from .primitive import call as call_kernel

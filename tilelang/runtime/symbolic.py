@@ -43,11 +43,7 @@ def _is_number(size: Any) -> bool:
 
 
 def with_symbols(
-    names: Sequence[str],
-    values: Sequence[Any],
-    rows: Rows,
-    parse: Parse,
-    call: Callable[..., Any],
+    names: Sequence[str], values: Sequence[Any], rows: Rows, parse: Parse, call: Callable[..., Any]
 ) -> Any:
     """The results of `call`; CallError where lengths must be numbers."""
     given = dict(zip(names, values, strict=True))

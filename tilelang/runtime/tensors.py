@@ -29,10 +29,7 @@ INPUTS = (
 # Known by package and class name, so that no framework is imported to look.  The order matters: a
 # FakeTensor is a torch.Tensor too.
 CLASSES: tuple[tuple[Home, frozenset[str]], ...] = (
-    (
-        "shape",
-        frozenset(("jax.ShapeDtypeStruct", "torch.FakeTensor", "torch.FunctionalTensor")),
-    ),
+    ("shape", frozenset(("jax.ShapeDtypeStruct", "torch.FakeTensor", "torch.FunctionalTensor"))),
     ("torch", frozenset(("torch.Tensor",))),
     ("traced", frozenset(("jax.Tracer",))),
     ("jax", frozenset(("jaxlib.ArrayImpl", "jax.ArrayImpl", "jax.Array"))),
@@ -75,11 +72,7 @@ def shape_key(value: Any) -> Hashable:
 FIELDS: dict[Home, tuple[str, ...]] = {
     "numpy": ("{0}.shape", "{0}.dtype"),
     "torch": ("{0}.shape", "{0}.dtype", "{0}.device"),
-    "jax": (
-        "{0}.aval.shape",
-        "{0}.aval.dtype",
-        "{0}.platform()",
-    ),  # its own cost twice that
+    "jax": ("{0}.aval.shape", "{0}.aval.dtype", "{0}.platform()"),  # its own cost twice that
     "traced": ("{0}.shape", "{0}.dtype"),
     "shape": ("_shape({0})",),
 }

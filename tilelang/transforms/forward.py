@@ -190,12 +190,7 @@ class _Reader:
             self.note(value, carry.out, carry.user)
 
     def results(
-        self,
-        loop: Loop,
-        axis: str,
-        first: list[Expr],
-        after: list[Expr],
-        met: Mapping[str, Expr],
+        self, loop: Loop, axis: str, first: list[Expr], after: list[Expr], met: Mapping[str, Expr]
     ) -> tuple[Expr, ...]:
         carried = [Var(c.name, e.type) for c, e in zip(loop.carries, first, strict=True)]
         users = {c.name: _said(c) for c in loop.carries}

@@ -302,8 +302,7 @@ def _elementwise(factor: Factor, known: _Kernel) -> None:
             if isinstance(part, Apply) and id(part) not in sums and not _keeps(part, factor.axes):
                 axis = next(d for a in part.args for d in a.type.shape if d in factor.axes)
                 raise _Obstacle(
-                    f"{part.op} brings elements along {_user(known, str(axis))} together",
-                    part.loc,
+                    f"{part.op} brings elements along {_user(known, str(axis))} together", part.loc
                 )
 
 

@@ -353,11 +353,7 @@ def placed(
 
 
 def carried(
-    graph: Graph,
-    target: StoreTarget,
-    loads: Mapping[str, Expr],
-    taken: Iterable[str],
-    loc: Loc,
+    graph: Graph, target: StoreTarget, loads: Mapping[str, Expr], taken: Iterable[str], loc: Loc
 ) -> AxisNest:
     """The loops that store a scan, the value of the target."""
     scan = graph.term(target.value)
@@ -370,11 +366,7 @@ def carried(
 
 
 def _writer(
-    graph: Graph,
-    roots: Sequence[Expr],
-    loads: Mapping[str, Expr],
-    taken: Iterable[str],
-    loc: Loc,
+    graph: Graph, roots: Sequence[Expr], loads: Mapping[str, Expr], taken: Iterable[str], loc: Loc
 ) -> _Writer:
     """Writes a nest that computes the roots."""
     roots = [*roots, *(e for a in graph.ranges.values() for e in (a.begin, a.end))]

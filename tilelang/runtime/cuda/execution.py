@@ -165,11 +165,7 @@ def _there(device: Any, call: Callable[[Values], Any], values: Values) -> Any:
 
 
 def _returning(
-    ir: KernelIR,
-    plan: Plan,
-    given: Mapping[str, str],
-    arrays: Mapping[str, str],
-    in_numpy: bool,
+    ir: KernelIR, plan: Plan, given: Mapping[str, str], arrays: Mapping[str, str], in_numpy: bool
 ) -> Flat:
     """The results in the author's structure; a returned parameter is the caller's object.
 

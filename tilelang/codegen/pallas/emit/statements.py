@@ -7,17 +7,7 @@ from typing import assert_never
 from tilelang.codegen.pallas.plan import types as plan
 from tilelang.codegen.pallas.plan.physical import names_read, walk_physical
 from tilelang.codegen.pallas.plan.reads import body_reads, targets
-from tilelang.codegen.writer import (
-    Atom,
-    Call,
-    Group,
-    Infix,
-    Keyword,
-    Node,
-    Tuple,
-    flat,
-    statement,
-)
+from tilelang.codegen.writer import Atom, Call, Group, Infix, Keyword, Node, Tuple, flat, statement
 from tilelang.ir import Const, Var
 from tilelang.ir.names import fresh, stem
 

@@ -14,19 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from tilelang.ir import (
-    Apply,
-    Assign,
-    At,
-    Body,
-    Expr,
-    KernelIR,
-    Load,
-    Stmt,
-    TileIndex,
-    Var,
-    walk,
-)
+from tilelang.ir import Apply, Assign, At, Body, Expr, KernelIR, Load, Stmt, TileIndex, Var, walk
 from tilelang.ir.lanes import expanded
 from tilelang.ir.traversal import definitions, every_expr, map_body, map_children, map_stmt
 from tilelang.language.op import OPS

@@ -20,15 +20,7 @@ from tilelang.ir.traversal import definitions, inlined
 from tilelang.passes.drop_unused import drop_unused
 from tilelang.schedule.problem import Problem
 
-from .blocked_groups import (
-    Refuse,
-    check_kept,
-    check_loop,
-    count_of,
-    facts_of_blocks,
-    refuse,
-    span,
-)
+from .blocked_groups import Refuse, check_kept, check_loop, count_of, facts_of_blocks, refuse, span
 from .lifted_groups import Lifted, moved
 
 WHY = "a step has the rows of all in its block"

@@ -12,83 +12,73 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilelang.ir import (
-    Apply,
-    Const,
-    Expr,
-    KernelIR,
-    Load,
-    Stmt,
-    Store,
-    Tensor,
-    Type,
-    View,
-    map_children,
-    statement_exprs,
-    statements,
-    walk,
-)
+from tilelang import ir
+from tilelang.ir import map_children, statement_exprs, statements, walk
 from tilelang.ir.names import unique
 from tilelang.ir.traversal import map_body, map_stmt
 
 BYTE, INT = "int8", "int32"
 
 
-def bool_bytes(ir: KernelIR) -> KernelIR:
+def bool_bytes(kernel: ir.KernelIR) -> ir.KernelIR:
     """The kernel without tiles of bools, but of arrays that it changes."""
-    tiled = set(_tiled(ir))
-    found = {t.name: ir.tensor(ir.root(t.name)) for t in ir.tensors if t.dtype == "bool"}
+    tiled = set(_tiled(kernel))
+    found = {
+        t.name: kernel.tensor(kernel.root(t.name)) for t in kernel.tensors if t.dtype == "bool"
+    }
     roots = {source.name for name, source in found.items() if name in tiled}
     made_here = {n for n, s in found.items() if s.name in roots and s.role == "output"}
     read = [n for n, s in found.items() if n in tiled and s.role == "input" and not s.mutated]
     if not made_here and not read:
-        return ir
-    given = {name: unique(ir, name, "bytes") for name in read}
-    returned = {name: unique(ir, name, "bools") for name in ir.returns if name in made_here}
+        return kernel
+    given = {name: unique(kernel, name, "bytes") for name in read}
+    returned = {name: unique(kernel, name, "bools") for name in kernel.returns if name in made_here}
 
-    def change(expr: Expr) -> Expr:
+    def change(expr: ir.Expr) -> ir.Expr:
         expr = map_children(expr, change)
-        if isinstance(expr, Load) and expr.tensor in made_here:
+        if isinstance(expr, ir.Load) and expr.tensor in made_here:
             return _bools(expr, expr.tensor)
-        if isinstance(expr, Load) and expr.tensor in given and expr.type.shape:
+        if isinstance(expr, ir.Load) and expr.tensor in given and expr.type.shape:
             return _bools(expr, given[expr.tensor])
         return expr
 
-    def statement(stmt: Stmt) -> tuple[Stmt, ...]:
+    def statement(stmt: ir.Stmt) -> tuple[ir.Stmt, ...]:
         made = map_stmt(stmt, change)
-        if isinstance(made, Store) and made.tensor in made_here:
-            value = Apply("cast", (made.value,), Type(made.value.type.shape, BYTE))
+        if isinstance(made, ir.Store) and made.tensor in made_here:
+            value = ir.Apply("cast", (made.value,), ir.Type(made.value.type.shape, BYTE))
             made = replace(made, value=value)
         return (made,)
 
-    tensors = tuple(_bytes(t) if t.name in made_here else t for t in ir.tensors)
+    tensors = tuple(_bytes(t) if t.name in made_here else t for t in kernel.tensors)
     both = [(n, made, BYTE) for n, made in given.items()]
     both += [(n, made, "bool") for n, made in returned.items()]
-    views = (ir.tensor(n).seen(made, View(n, "cast", ()), dtype=dtype) for n, made, dtype in both)
-    returns = tuple(returned.get(name, name) for name in ir.returns)
-    body = map_body(ir.body, statement)
-    return replace(ir, tensors=(*tensors, *views), returns=returns, body=body)
+    views = (
+        kernel.tensor(n).seen(made, ir.View(n, "cast", ()), dtype=dtype) for n, made, dtype in both
+    )
+    returns = tuple(returned.get(name, name) for name in kernel.returns)
+    body = map_body(kernel.body, statement)
+    return replace(kernel, tensors=(*tensors, *views), returns=returns, body=body)
 
 
-def _tiled(ir: KernelIR) -> Iterator[str]:
+def _tiled(kernel: ir.KernelIR) -> Iterator[str]:
     """Tensors of which tiles are read or stored."""
-    for stmt in statements(ir.body):
-        if isinstance(stmt, Store):
+    for stmt in statements(kernel.body):
+        if isinstance(stmt, ir.Store):
             yield stmt.tensor
         for expr in statement_exprs(stmt):
             for e in walk(expr):
-                if isinstance(e, Load) and e.type.shape:
+                if isinstance(e, ir.Load) and e.type.shape:
                     yield e.tensor
 
 
-def _bytes(tensor: Tensor) -> Tensor:
+def _bytes(tensor: ir.Tensor) -> ir.Tensor:
     fill = None if tensor.fill is None else int(bool(tensor.fill))
     return replace(tensor, dtype=BYTE, fill=fill)
 
 
-def _bools(load: Load, name: str) -> Expr:
+def _bools(load: ir.Load, name: str) -> ir.Expr:
     """The same bools, of bytes: v5e compares no narrower numbers than of 32 bits."""
     shape = load.type.shape
-    read = replace(load, tensor=name, type=Type(shape, BYTE))
-    wide = Apply("cast", (read,), Type(shape, INT))
-    return Apply("ne", (wide, Const(0, Type((), INT))), Type(shape, "bool"))
+    read = replace(load, tensor=name, type=ir.Type(shape, BYTE))
+    wide = ir.Apply("cast", (read,), ir.Type(shape, INT))
+    return ir.Apply("ne", (wide, ir.Const(0, ir.Type((), INT))), ir.Type(shape, "bool"))

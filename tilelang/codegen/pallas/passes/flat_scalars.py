@@ -14,26 +14,10 @@ from functools import partial
 from math import prod
 from typing import assert_never
 
+from tilelang import ir
 from tilelang.analysis.uses import picks, reads_memory
 from tilelang.codegen.pallas.target import Target, scalar_bytes
 from tilelang.ir import (
-    Along,
-    Apply,
-    At,
-    Const,
-    Expr,
-    Gather,
-    Index,
-    KernelIR,
-    Load,
-    Loop,
-    Span,
-    Stmt,
-    Store,
-    Tensor,
-    TileIndex,
-    Type,
-    View,
     edges_of,
     every_expr,
     every_loop,
@@ -63,99 +47,101 @@ class ScalarNest:
     wide  with numbers of 32 bits, of which index arrays pick some
     """
 
-    ir: KernelIR
+    kernel: ir.KernelIR
     alone: frozenset[str]
     flat: Mapping[str, str]
     wide: Mapping[str, str]
 
 
-def flat_scalars(ir: KernelIR, target: Target) -> KernelIR:
+def flat_scalars(kernel: ir.KernelIR, target: Target) -> ir.KernelIR:
     """The kernel with every load from scalar memory inside of its array."""
-    every = every_expr(ir.body)
-    picked = {e.tensor for e in every if isinstance(e, Load) and _picks_numbers(e)}
-    able = [t for t in ir.tensors if t.name in picked and _given(ir, t)]
-    flat = {t.name: unique(ir, t.name, "flat") for t in ir.tensors if _wastes(ir, t, target)}
-    flat |= {t.name: unique(ir, t.name, "flat") for t in able if len(t.shape) > 1}
-    wide = {t.name: unique(ir, t.name, "wide") for t in able if itemsize(t.dtype) < 4}
-    axes = {a.name: a for a in ir.axes}
-    body: list[Stmt] = []
+    every = every_expr(kernel.body)
+    picked = {e.tensor for e in every if isinstance(e, ir.Load) and _picks_numbers(e)}
+    able = [t for t in kernel.tensors if t.name in picked and _given(kernel, t)]
+    flat = {
+        t.name: unique(kernel, t.name, "flat") for t in kernel.tensors if _wastes(kernel, t, target)
+    }
+    flat |= {t.name: unique(kernel, t.name, "flat") for t in able if len(t.shape) > 1}
+    wide = {t.name: unique(kernel, t.name, "wide") for t in able if itemsize(t.dtype) < 4}
+    axes = {a.name: a for a in kernel.axes}
+    body: list[ir.Stmt] = []
     used: set[str] = set()
-    for loop in ir.body:
-        nest = ScalarNest(ir, _alone(ir, loop), flat, wide)
+    for loop in kernel.body:
+        nest = ScalarNest(kernel, _alone(kernel, loop), flat, wide)
         own = [s.axis for s in every_loop((loop,))]
         for name in own:
             axes[name] = map_range(axes[name], partial(_read, nest))
         changed = map_body((loop,), partial(_statement, nest))
         body += changed
         used |= {e.tensor for e in _loads(exprs_of(changed, (axes[name] for name in own)))}
-    tensors = (*ir.tensors, *_views(ir, flat, wide, used))
-    return replace(ir, tensors=tensors, axes=tuple(axes.values()), body=tuple(body))
+    tensors = (*kernel.tensors, *_views(kernel, flat, wide, used))
+    return replace(kernel, tensors=tensors, axes=tuple(axes.values()), body=tuple(body))
 
 
-def _wastes(ir: KernelIR, tensor: Tensor, target: Target) -> bool:
+def _wastes(kernel: ir.KernelIR, tensor: ir.Tensor, target: Target) -> bool:
     """Whether scalar memory would be padded by much, and the array is one that stays as it is."""
-    root, held = ir.tensor(ir.root(tensor.name)), scalar_bytes(tensor.shape)
+    root, held = kernel.tensor(kernel.root(tensor.name)), scalar_bytes(tensor.shape)
     padded = held > scalar_bytes((prod(tensor.shape),))
     return padded and held > target.smem // WORTH and not root.mutated and 0 not in tensor.shape
 
 
-def _given(ir: KernelIR, tensor: Tensor) -> bool:
+def _given(kernel: ir.KernelIR, tensor: ir.Tensor) -> bool:
     """Whether an array is an argument that nothing changes, or a view of one."""
-    root = ir.tensor(ir.root(tensor.name))
+    root = kernel.tensor(kernel.root(tensor.name))
     return root.role == "input" and not root.mutated and 0 not in tensor.shape
 
 
-def _picks_numbers(load: Load) -> bool:
+def _picks_numbers(load: ir.Load) -> bool:
     """Whether an index array picks single numbers, of one row."""
     *rows, last = load.index or (None,)
-    one = isinstance(last, Gather) and last.expr.type.rank == 1
-    return one and all(isinstance(entry, At) for entry in rows)
+    one = isinstance(last, ir.Gather) and last.expr.type.rank == 1
+    return one and all(isinstance(entry, ir.At) for entry in rows)
 
 
 def _views(
-    ir: KernelIR, flat: Mapping[str, str], wide: Mapping[str, str], used: Collection[str]
-) -> Iterator[Tensor]:
+    kernel: ir.KernelIR, flat: Mapping[str, str], wide: Mapping[str, str], used: Collection[str]
+) -> Iterator[ir.Tensor]:
     """Those that are read, and what they are views of."""
     needed = {flat[n] for n, view in wide.items() if view in used and n in flat}
     for name, view in flat.items():
         if view in needed.union(used):
-            shape = (prod(ir.tensor(name).shape),)
-            yield ir.tensor(name).seen(view, View(name, "reshape", shape), shape)
+            shape = (prod(kernel.tensor(name).shape),)
+            yield kernel.tensor(name).seen(view, ir.View(name, "reshape", shape), shape)
     for name, view in wide.items():
         if view in used:
-            tensor = ir.tensor(name)
-            of, dtype = View(flat.get(name, name), "cast", ()), wide_of(tensor.dtype)
+            tensor = kernel.tensor(name)
+            of, dtype = ir.View(flat.get(name, name), "cast", ()), wide_of(tensor.dtype)
             yield tensor.seen(view, of, (prod(tensor.shape),), dtype)
 
 
 # ---------------------------------------------------------------- where numbers are read
 
 
-def _loads(exprs: Iterable[Expr], asked: bool = True) -> Iterator[Load]:
+def _loads(exprs: Iterable[ir.Expr], asked: bool = True) -> Iterator[ir.Load]:
     """All loads; without `asked` those that no index array of a gather is made of."""
     for expr in exprs:
-        if isinstance(expr, Load):
+        if isinstance(expr, ir.Load):
             yield expr
             for entry in expr.index:
-                if asked or not isinstance(entry, Gather):
+                if asked or not isinstance(entry, ir.Gather):
                     yield from _loads(index_exprs(entry), asked)
             yield from _loads(() if expr.mask is None else (expr.mask,), asked)
-        elif isinstance(expr, Apply):
+        elif isinstance(expr, ir.Apply):
             yield from _loads(expr.args, asked)
 
 
-def _alone(ir: KernelIR, nest: Loop) -> frozenset[str]:
+def _alone(kernel: ir.KernelIR, nest: ir.Loop) -> frozenset[str]:
     """Tensors of which single numbers are read, and nothing but those, except to pick rows."""
     names: set[str] = set()
     others: set[str] = set()
     for stmt in statements((nest,)):
-        ranges = (ir.axis(stmt.axis),) if isinstance(stmt, Loop) else ()
+        ranges = (kernel.axis(stmt.axis),) if isinstance(stmt, ir.Loop) else ()
         exprs = (*statement_exprs(stmt), *edges_of(ranges))
-        if isinstance(stmt, Store):
+        if isinstance(stmt, ir.Store):
             others.add(stmt.tensor)
             exprs = tuple(e for e in exprs if e not in picks(stmt))
         for load in _loads(exprs, asked=False):
-            single = all(isinstance(entry, At) for entry in load.index)
+            single = all(isinstance(entry, ir.At) for entry in load.index)
             (names if single else others).add(load.tensor)
     return frozenset(names - others)
 
@@ -163,21 +149,21 @@ def _alone(ir: KernelIR, nest: Loop) -> frozenset[str]:
 # ---------------------------------------------------------------- the rewriting
 
 
-def _statement(nest: ScalarNest, stmt: Stmt) -> tuple[Stmt, ...]:
+def _statement(nest: ScalarNest, stmt: ir.Stmt) -> tuple[ir.Stmt, ...]:
     changed = map_stmt(stmt, partial(_read, nest), partial(_entry, nest))
-    if isinstance(stmt, Store) and stmt.mask in picks(stmt):
+    if isinstance(stmt, ir.Store) and stmt.mask in picks(stmt):
         changed = replace(changed, mask=_read(nest, stmt.mask, asked=True))
     return (changed,)
 
 
-def _entry(nest: ScalarNest, entry: Index, asked: bool = False) -> Index:
-    asked = asked or isinstance(entry, Gather)
+def _entry(nest: ScalarNest, entry: ir.Index, asked: bool = False) -> ir.Index:
+    asked = asked or isinstance(entry, ir.Gather)
     return map_index(entry, lambda e: _read(nest, e, asked))
 
 
-def _read(nest: ScalarNest, expr: Expr, asked: bool = False) -> Expr:
+def _read(nest: ScalarNest, expr: ir.Expr, asked: bool = False) -> ir.Expr:
     """`asked`: for each row that is picked by itself, so that it is read from scalar memory"""
-    if not isinstance(expr, Load):
+    if not isinstance(expr, ir.Load):
         return map_children(expr, lambda e: _read(nest, e, asked))
     index = tuple(_entry(nest, entry, asked) for entry in expr.index)
     mask = None if expr.mask is None else _read(nest, expr.mask, asked)
@@ -188,62 +174,64 @@ def _read(nest: ScalarNest, expr: Expr, asked: bool = False) -> Expr:
     if not numbers or name not in nest.wide:
         return load
     kind = replace(load.type, dtype=wide_of(load.type.dtype))
-    return Apply("cast", (replace(load, tensor=nest.wide[name], type=kind),), load.type)
+    return ir.Apply("cast", (replace(load, tensor=nest.wide[name], type=kind),), load.type)
 
 
-def _one_by_one(nest: ScalarNest, load: Load) -> Load:
+def _one_by_one(nest: ScalarNest, load: ir.Load) -> ir.Load:
     """The load of single numbers inside of its array, or of the flat view."""
-    shape = nest.ir.tensor(load.tensor).shape
+    shape = nest.kernel.tensor(load.tensor).shape
     pairs = zip(load.index, shape, strict=True)
     index = tuple(
-        replace(entry, expr=_inside(entry.expr, n)) if isinstance(entry, Gather) else entry
+        replace(entry, expr=_inside(entry.expr, n)) if isinstance(entry, ir.Gather) else entry
         for entry, n in pairs
     )
     if load.tensor not in nest.flat:
         return replace(load, index=index)
     place = _flat_place(index, shape, load.type)
-    entry = Gather(place) if load.type.shape else At(place)
+    entry = ir.Gather(place) if load.type.shape else ir.At(place)
     return replace(load, tensor=nest.flat[load.tensor], index=(entry,))
 
 
-def _inside(expr: Expr, size: int) -> Expr:
+def _inside(expr: ir.Expr, size: int) -> ir.Expr:
     """Positions as they are, unless they were read from memory."""
     if not reads_memory(expr):
         return expr
-    low = Apply("maximum", (expr, Const(0, INT)), expr.type)
-    return Apply("minimum", (low, Const(size - 1, INT)), expr.type)
+    low = ir.Apply("maximum", (expr, ir.Const(0, INT)), expr.type)
+    return ir.Apply("minimum", (low, ir.Const(size - 1, INT)), expr.type)
 
 
-def _flat_place(index: tuple[Index, ...], shape: tuple[int, ...], value: Type) -> Expr:
+def _flat_place(index: tuple[ir.Index, ...], shape: tuple[int, ...], value: ir.Type) -> ir.Expr:
     """The position in the flat array: dimensions times strides, constants together."""
     known, stride = 0, prod(shape)
-    terms: list[Expr] = []
+    terms: list[ir.Expr] = []
     for entry, size in zip(index, shape, strict=True):
         stride //= size
         place = _position(entry, value)
-        if isinstance(place, Const):
+        if isinstance(place, ir.Const):
             known += int(place.value) * stride
             continue
-        by = Const(stride, INT)
-        terms.append(place if stride == 1 else Apply("mul", (place, by), place.type))
+        by = ir.Const(stride, INT)
+        terms.append(place if stride == 1 else ir.Apply("mul", (place, by), place.type))
     if known or not terms:
-        terms.append(Const(known, INT))
+        terms.append(ir.Const(known, INT))
     total = terms[0]
     for term in terms[1:]:
-        total = Apply("add", (total, term), Type(total.type.shape or term.type.shape, "int32"))
+        total = ir.Apply(
+            "add", (total, term), ir.Type(total.type.shape or term.type.shape, "int32")
+        )
     return total
 
 
-def _position(entry: Index, value: Type) -> Expr:
+def _position(entry: ir.Index, value: ir.Type) -> ir.Expr:
     """The positions that an index entry names, as a value."""
-    lanes = Type(value.shape, "int32")
+    lanes = ir.Type(value.shape, "int32")
     match entry:
-        case At(expr) | Gather(expr):
+        case ir.At(expr) | ir.Gather(expr):
             return expr
-        case Along(axis, offset):
-            place = TileIndex(axis, lanes)
-            return place if offset is None else Apply("add", (place, offset), lanes)
-        case Span(start):
+        case ir.Along(axis, offset):
+            place = ir.TileIndex(axis, lanes)
+            return place if offset is None else ir.Apply("add", (place, offset), lanes)
+        case ir.Span(start):
             return arange(lanes.shape[0], start)
         case _:
             assert_never(entry)

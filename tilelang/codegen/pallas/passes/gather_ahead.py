@@ -13,22 +13,8 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from tilelang import ir
 from tilelang.codegen.pallas.target import Target, scalar_bytes
-from tilelang.ir import (
-    Along,
-    Apply,
-    At,
-    Expr,
-    Gather,
-    Index,
-    KernelIR,
-    Load,
-    Loop,
-    Stmt,
-    Store,
-    Tensor,
-    View,
-)
 from tilelang.ir.names import unique
 from tilelang.ir.traversal import loads, map_body, map_stmt, rewrite
 from tilelang.language.dtypes import itemsize
@@ -49,103 +35,109 @@ class Ahead:
     at: int
     index: str
     order: tuple[int, ...]
-    entries: tuple[Index, ...]
+    entries: tuple[ir.Index, ...]
 
 
-def gather_ahead(ir: KernelIR, asked: str | None, target: Target) -> KernelIR:
+def gather_ahead(kernel: ir.KernelIR, asked: str | None, target: Target) -> ir.KernelIR:
     """The kernel with such loads as those of views; by default where rows are many, and of single
     numbers where those of the array have no room in scalar memory.
 
     `asked` is "ahead" or "inside", or None.
     """
     if asked == "inside":
-        return ir
-    views: dict[View, Tensor] = {}
-    body = tuple(_nest(ir, loop, target if asked is None else None, views) for loop in ir.body)
-    return replace(ir, tensors=(*ir.tensors, *views.values()), body=body) if views else ir
+        return kernel
+    views: dict[ir.View, ir.Tensor] = {}
+    body = tuple(
+        _nest(kernel, loop, target if asked is None else None, views) for loop in kernel.body
+    )
+    return (
+        replace(kernel, tensors=(*kernel.tensors, *views.values()), body=body) if views else kernel
+    )
 
 
-def _nest(ir: KernelIR, loop: Loop, target: Target | None, views: dict[View, Tensor]) -> Loop:
+def _nest(
+    kernel: ir.KernelIR, loop: ir.Loop, target: Target | None, views: dict[ir.View, ir.Tensor]
+) -> ir.Loop:
     """One nest; the views that it reads are added.  `target`: only what is worth it there."""
-    own, written = ir.stored((loop,)), ir.stored()
+    own, written = kernel.stored((loop,)), kernel.stored()
 
-    def read(expr: Expr, copied: bool) -> Expr | None:
-        if not isinstance(expr, Load) or (ahead := _ahead(ir, expr, own, written)) is None:
+    def read(expr: ir.Expr, copied: bool) -> ir.Expr | None:
+        if not isinstance(expr, ir.Load) or (ahead := _ahead(kernel, expr, own, written)) is None:
             return None
-        if target is not None and not _worth(ir, expr, ahead, target, copied):
+        if target is not None and not _worth(kernel, expr, ahead, target, copied):
             return None
-        view = View(expr.tensor, "take", (ahead.at, *ahead.order), ahead.index)
+        view = ir.View(expr.tensor, "take", (ahead.at, *ahead.order), ahead.index)
         if view not in views:
-            views[view] = _viewed(ir, view, views)
+            views[view] = _viewed(kernel, view, views)
         index = (*expr.index[: ahead.at], *ahead.entries, *expr.index[ahead.at + 1 :])
         return replace(expr, tensor=views[view].name, index=index)
 
-    def changed(stmt: Stmt) -> tuple[Stmt, ...]:
-        copied = isinstance(stmt, Store) and _is_copy(stmt.value)
+    def changed(stmt: ir.Stmt) -> tuple[ir.Stmt, ...]:
+        copied = isinstance(stmt, ir.Store) and _is_copy(stmt.value)
         return (map_stmt(stmt, lambda e: rewrite(e, lambda part: read(part, copied))),)
 
     (found,) = map_body((loop,), changed)
-    assert isinstance(found, Loop)
+    assert isinstance(found, ir.Loop)
     return found
 
 
 def _ahead(
-    ir: KernelIR, load: Load, own: Collection[str], written: Collection[str]
+    kernel: ir.KernelIR, load: ir.Load, own: Collection[str], written: Collection[str]
 ) -> Ahead | None:
     """How rows are picked, if what is picked from and by stays as it is while the nest runs."""
-    picked = [d for d, entry in enumerate(load.index) if isinstance(entry, Gather)]
+    picked = [d for d, entry in enumerate(load.index) if isinstance(entry, ir.Gather)]
     if len(picked) != 1 or load.mask is not None:
         return None
     entry = load.index[picked[0]]
-    source = ir.tensor(ir.root(load.tensor))
-    assert isinstance(entry, Gather)
+    source = kernel.tensor(kernel.root(load.tensor))
+    assert isinstance(entry, ir.Gather)
     index = entry.expr
-    if source.mutated or source.name in own or not isinstance(index, Load) or index.mask:
+    if source.mutated or source.name in own or not isinstance(index, ir.Load) or index.mask:
         return None
-    vectors = [d for d, e in enumerate(index.index) if not isinstance(e, At)]
-    if len(vectors) != 1 or ir.root(index.tensor) in written or not _plain(index.index):
+    vectors = [d for d, e in enumerate(index.index) if not isinstance(e, ir.At)]
+    if len(vectors) != 1 or kernel.root(index.tensor) in written or not _plain(index.index):
         return None
-    if 0 in (*ir.tensor(load.tensor).shape, *ir.tensor(index.tensor).shape):
+    if 0 in (*kernel.tensor(load.tensor).shape, *kernel.tensor(index.tensor).shape):
         return None
     order = (*(d for d in range(len(index.index)) if d not in vectors), *vectors)
     return Ahead(picked[0], index.tensor, order, tuple(index.index[d] for d in order))
 
 
-def _plain(index: tuple[Index, ...]) -> bool:
+def _plain(index: tuple[ir.Index, ...]) -> bool:
     """Whether an index array is read a tile at a time, at positions that are not looked up."""
     return all(
         entry.offset is None
-        if isinstance(entry, Along)
-        else isinstance(entry, At) and next(loads(entry.expr), None) is None
+        if isinstance(entry, ir.Along)
+        else isinstance(entry, ir.At) and next(loads(entry.expr), None) is None
         for entry in index
     )
 
 
-def _worth(ir: KernelIR, load: Load, ahead: Ahead, target: Target, copied: bool) -> bool:
+def _worth(kernel: ir.KernelIR, load: ir.Load, ahead: Ahead, target: Target, copied: bool) -> bool:
     """Whether rows are so many that they pay for a launch of XLA's, and not too many; of numbers,
     whether the step has no room for what they are picked from.
     """
-    table = ir.tensor(load.tensor)
+    table = kernel.tensor(load.tensor)
     if ahead.at == len(table.shape) - 1:
         return scalar_bytes((math.prod(table.shape),)) > target.smem // NUMBERS
     row = math.prod(table.shape[ahead.at + 1 :]) * itemsize(table.dtype)
-    rows = math.prod(ir.tensor(ahead.index).shape)
+    rows = math.prod(kernel.tensor(ahead.index).shape)
     return not copied and rows >= LEAST and rows * row <= MOST
 
 
-def _is_copy(value: Expr) -> bool:
+def _is_copy(value: ir.Expr) -> bool:
     """Whether rows go to where they are stored and nowhere else: that reads and writes them once,
     too."""
-    while isinstance(value, Apply) and value.op == "cast":
+    while isinstance(value, ir.Apply) and value.op == "cast":
         value = value.args[0]
-    return isinstance(value, Load)
+    return isinstance(value, ir.Load)
 
 
-def _viewed(ir: KernelIR, view: View, others: Mapping[View, Tensor]) -> Tensor:
-    table, index = ir.tensor(view.source), ir.tensor(view.index)
+def _viewed(kernel: ir.KernelIR, view: ir.View, others: Mapping[ir.View, ir.Tensor]) -> ir.Tensor:
+    table, index = kernel.tensor(view.source), kernel.tensor(view.index)
     at, order = view.arg[0], view.arg[1:]
     picked = tuple(index.shape[d] for d in order)
     shape = (*table.shape[:at], *picked, *table.shape[at + 1 :])
-    known = replace(ir, tensors=(*ir.tensors, *others.values()))
+    known = replace(kernel, tensors=(*kernel.tensors, *others.values()))
     name = unique(known, view.source, "picked")
     return table.seen(name, view, shape)

@@ -25,15 +25,7 @@ from tilelang.language.dtypes import itemsize
 from tilelang.language.op import OPS
 from tilelang.schedule.problem import Problem
 
-from .blocked_groups import (
-    check_kept,
-    check_loop,
-    count_of,
-    facts_of_blocks,
-    refuse,
-    span,
-    view_of,
-)
+from .blocked_groups import check_kept, check_loop, count_of, facts_of_blocks, refuse, span, view_of
 
 WHY = "a step moves the rows of all in its block"
 WHICH = (
@@ -174,10 +166,9 @@ def _check_arrays(
     if into.dtype != source.dtype or into.dtype == "bool" or itemsize(into.dtype) > 4:
         _refuse(axis, f"rows of {source.dtype} become {into.dtype}", store.loc)
     match flat, box:
-        case (
-            (Along(a), Span(0, width)),
-            (At(GridIndex(at)), Along(b), Span(0, other)),
-        ) if a == b == rows.name and at == axis.name:
+        case ((Along(a), Span(0, width)), (At(GridIndex(at)), Along(b), Span(0, other))) if (
+            a == b == rows.name and at == axis.name
+        ):
             boxes, lines = (into, source) if len(into.shape) > 2 else (source, into)
             whole = boxes.shape[0] == count_of(axis) and boxes.shape[2] == lines.shape[1]
             if whole and width == other == lines.shape[1]:

@@ -12,54 +12,37 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from functools import partial
 
-from tilelang.ir import (
-    Apply,
-    At,
-    Const,
-    Expr,
-    Gather,
-    Index,
-    KernelIR,
-    Load,
-    Span,
-    Stmt,
-    Store,
-    Tensor,
-    Type,
-    View,
-    loads,
-    map_children,
-    map_index,
-    statement_exprs,
-    statements,
-)
+from tilelang import ir
+from tilelang.ir import loads, map_children, map_index, statement_exprs, statements
 from tilelang.ir.integers import INT
 from tilelang.ir.lanes import expanded, squeezed
 from tilelang.ir.names import unique
 from tilelang.ir.traversal import map_body, map_range, map_stmt
 
 
-def numbers_as_rows(ir: KernelIR) -> KernelIR:
+def numbers_as_rows(kernel: ir.KernelIR) -> ir.KernelIR:
     """The kernel with a last dimension of one in arrays of which numbers are picked and change.
 
     The facts know them by their names: those stay with what is stored to.
     """
-    rows = frozenset(_picked(ir))
+    rows = frozenset(_picked(kernel))
     if not rows:
-        return ir
-    seen = {t.view.source for t in ir.tensors if t.view is not None and t.view.how != "reshape"}
-    needed = [t.name for t in ir.tensors if t.name in rows and t.name in {*ir.returns, *seen}]
-    back = {name: unique(ir, name, "numbers") for name in needed}
+        return kernel
+    seen = {t.view.source for t in kernel.tensors if t.view is not None and t.view.how != "reshape"}
+    needed = [
+        t.name for t in kernel.tensors if t.name in rows and t.name in {*kernel.returns, *seen}
+    ]
+    back = {name: unique(kernel, name, "numbers") for name in needed}
     return replace(
-        ir,
-        tensors=tuple(new for tensor in ir.tensors for new in _tensors(tensor, rows, back)),
-        axes=tuple(map_range(axis, partial(_read, rows)) for axis in ir.axes),
-        body=map_body(ir.body, partial(_statement, rows)),
-        returns=tuple(back.get(name, name) for name in ir.returns),
+        kernel,
+        tensors=tuple(new for tensor in kernel.tensors for new in _tensors(tensor, rows, back)),
+        axes=tuple(map_range(axis, partial(_read, rows)) for axis in kernel.axes),
+        body=map_body(kernel.body, partial(_statement, rows)),
+        returns=tuple(back.get(name, name) for name in kernel.returns),
     )
 
 
-def _tensors(tensor: Tensor, rows: Set[str], back: Mapping[str, str]) -> Iterator[Tensor]:
+def _tensors(tensor: ir.Tensor, rows: Set[str], back: Mapping[str, str]) -> Iterator[ir.Tensor]:
     """An array of rows, and as the author knows it; views go by elements, or are of the latter."""
     view = tensor.view
     if view is not None and view.source in back and view.how != "reshape":
@@ -69,63 +52,63 @@ def _tensors(tensor: Tensor, rows: Set[str], back: Mapping[str, str]) -> Iterato
     else:
         yield _with_one(tensor)
         if tensor.name in back:
-            yield tensor.seen(back[tensor.name], View(tensor.name, "reshape", tensor.shape))
+            yield tensor.seen(back[tensor.name], ir.View(tensor.name, "reshape", tensor.shape))
 
 
-def _with_one(tensor: Tensor) -> Tensor:
+def _with_one(tensor: ir.Tensor) -> ir.Tensor:
     given = tensor.shape if tensor.role == "input" else None
     return replace(tensor, shape=(*tensor.shape, 1), given=given)
 
 
-def _picked(ir: KernelIR) -> Iterator[str]:
+def _picked(kernel: ir.KernelIR) -> Iterator[str]:
     """Arrays that a nest stores to, and picks numbers of, in either way."""
-    able = {t.name for t in ir.tensors if t.role == "output" or t.mutated}
-    for loop in ir.body:
+    able = {t.name for t in kernel.tensors if t.role == "output" or t.mutated}
+    for loop in kernel.body:
         own = tuple(statements((loop,)))
-        stored = {s.tensor for s in own if isinstance(s, Store)} & able
+        stored = {s.tensor for s in own if isinstance(s, ir.Store)} & able
         for stmt in own:
             found = [load for expr in statement_exprs(stmt) for load in loads(expr)]
             picked = {
-                e.tensor for e in found if len(e.index) == 1 and isinstance(e.index[0], Gather)
+                e.tensor for e in found if len(e.index) == 1 and isinstance(e.index[0], ir.Gather)
             }
-            if isinstance(stmt, Store) and stmt.index and isinstance(stmt.index[-1], Gather):
+            if isinstance(stmt, ir.Store) and stmt.index and isinstance(stmt.index[-1], ir.Gather):
                 picked.add(stmt.tensor)
             yield from picked & stored
 
 
-def _statement(rows: Set[str], stmt: Stmt) -> tuple[Stmt, ...]:
-    if not (isinstance(stmt, Store) and stmt.tensor in rows):
+def _statement(rows: Set[str], stmt: ir.Stmt) -> tuple[ir.Stmt, ...]:
+    if not (isinstance(stmt, ir.Store) and stmt.tensor in rows):
         return (map_stmt(stmt, partial(_read, rows), partial(_entry, rows)),)
     place = _with_row(tuple(_entry(rows, entry) for entry in stmt.index))
     mask = None if stmt.mask is None else _row(rows, stmt.mask)
     return (replace(stmt, index=place, value=_value(rows, stmt), mask=mask),)
 
 
-def _value(rows: Set[str], store: Store) -> Expr:
+def _value(rows: Set[str], store: ir.Store) -> ir.Expr:
     """What is stored, an update with what is there among its operands."""
     value = store.value
     if store.combine is None:
         return _row(rows, value)
-    assert isinstance(value, Apply) and value.op == store.combine
+    assert isinstance(value, ir.Apply) and value.op == store.combine
     args = tuple(_row(rows, arg) for arg in value.args)
     return replace(value, args=args, type=_longer(value.type))
 
 
-def _entry(rows: Set[str], entry: Index) -> Index:
+def _entry(rows: Set[str], entry: ir.Index) -> ir.Index:
     return map_index(entry, partial(_read, rows))
 
 
-def _read(rows: Set[str], expr: Expr) -> Expr:
+def _read(rows: Set[str], expr: ir.Expr) -> ir.Expr:
     """A value as it was, of loads of rows."""
-    if not (isinstance(expr, Load) and expr.tensor in rows):
+    if not (isinstance(expr, ir.Load) and expr.tensor in rows):
         return map_children(expr, partial(_read, rows))
     row = _row(rows, expr)
     return squeezed(row, expr.type.rank) if expr.type.shape else row
 
 
-def _row(rows: Set[str], expr: Expr) -> Expr:
+def _row(rows: Set[str], expr: ir.Expr) -> ir.Expr:
     """A value with a dimension of one behind its own; a single number is broadcast."""
-    if not (isinstance(expr, Load) and expr.tensor in rows):
+    if not (isinstance(expr, ir.Load) and expr.tensor in rows):
         made = _read(rows, expr)
         return expanded(made, made.type.rank) if made.type.shape else made
     place = _with_row(tuple(_entry(rows, entry) for entry in expr.index))
@@ -134,10 +117,10 @@ def _row(rows: Set[str], expr: Expr) -> Expr:
     return replace(expr, index=place, mask=mask, type=kind)
 
 
-def _longer(kind: Type) -> Type:
+def _longer(kind: ir.Type) -> ir.Type:
     return replace(kind, shape=(*kind.shape, 1)) if kind.shape else kind
 
 
-def _with_row(index: tuple[Index, ...]) -> tuple[Index, ...]:
-    single = all(isinstance(entry, At) for entry in index)
-    return (*index, At(Const(0, INT)) if single else Span(0, 1))
+def _with_row(index: tuple[ir.Index, ...]) -> tuple[ir.Index, ...]:
+    single = all(isinstance(entry, ir.At) for entry in index)
+    return (*index, ir.At(ir.Const(0, INT)) if single else ir.Span(0, 1))

@@ -13,17 +13,7 @@ from dataclasses import dataclass
 from tilelang.ir import Apply, Dim, TileIndex, Type, Var
 from tilelang.language.op import OPS
 
-from .physical import (
-    Bind,
-    GroupSum,
-    Inner,
-    InRange,
-    Iota,
-    PExpr,
-    PStmt,
-    names_read,
-    parts_of,
-)
+from .physical import Bind, GroupSum, Inner, InRange, Iota, PExpr, PStmt, names_read, parts_of
 
 SHAPES = frozenset(n for n, op in OPS.items() if op.cost == "free") | {"reshape"}
 

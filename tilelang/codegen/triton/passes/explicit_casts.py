@@ -18,16 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilelang.analysis.masks import kind
-from tilelang.ir import (
-    Apply,
-    Const,
-    Expr,
-    GridIndex,
-    KernelIR,
-    TileIndex,
-    TileScalar,
-    Type,
-)
+from tilelang.ir import Apply, Const, Expr, GridIndex, KernelIR, TileIndex, TileScalar, Type
 from tilelang.ir.intervals import ANYTHING, Interval, interval
 from tilelang.ir.traversal import rebuilding
 from tilelang.language.dtypes import is_float, is_narrow, to_numpy
@@ -180,10 +171,7 @@ def _reduced(expr: Apply) -> Expr:
     if expr.op in ("any", "all"):
         number = apply("cast", (value,), INT, value.type.shape)
         made = replace(
-            expr,
-            op="max" if expr.op == "any" else "min",
-            args=(number,),
-            type=Type(shape, INT),
+            expr, op="max" if expr.op == "any" else "min", args=(number,), type=Type(shape, INT)
         )
         return cast(made, "bool")
     if expr.op in ("argmax", "argmin"):

@@ -13,19 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tilelang.ir import (
-    Apply,
-    Assign,
-    At,
-    Const,
-    Expr,
-    Gather,
-    KernelIR,
-    Load,
-    Stmt,
-    Var,
-    integers,
-)
+from tilelang.ir import Apply, Assign, At, Const, Expr, Gather, KernelIR, Load, Stmt, Var, integers
 from tilelang.ir.traversal import map_body
 from tilelang.passes.drop_unused import drop_unused
 

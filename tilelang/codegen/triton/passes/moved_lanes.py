@@ -16,18 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 
-from tilelang.ir import (
-    Apply,
-    Assign,
-    Body,
-    Const,
-    Dim,
-    Expr,
-    KernelIR,
-    Stmt,
-    Type,
-    Var,
-)
+from tilelang.ir import Apply, Assign, Body, Const, Dim, Expr, KernelIR, Stmt, Type, Var
 from tilelang.ir.lanes import arange, trailing
 from tilelang.ir.names import names_in, take
 from tilelang.ir.traversal import map_body, map_index, map_stmt, rebuilding

@@ -21,32 +21,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import assert_never
 
-from tilelang.ir import (
-    Along,
-    Apply,
-    Assign,
-    At,
-    Axis,
-    Carry,
-    Expr,
-    GridIndex,
-    Index,
-    KernelIR,
-    Load,
-    Loop,
-    Scalar,
-    Span,
-    Stmt,
-    Store,
-    Tensor,
-    TileIndex,
-    TileScalar,
-    Type,
-    Var,
-    integers,
-    map_children,
-    statements,
-)
+from tilelang import ir
+from tilelang.ir import integers, map_children, statements
 from tilelang.ir.names import names_in, take
 from tilelang.ir.traversal import map_body, map_index, map_stmt
 
@@ -65,19 +41,19 @@ class Reduction:
     free     those around whose tiles may be others where the result is used
     """
 
-    ir: KernelIR
-    around: tuple[Loop, ...]
-    loop: Loop
+    kernel: ir.KernelIR
+    around: tuple[ir.Loop, ...]
+    loop: ir.Loop
     ops: tuple[str, ...]
     blocks: Mapping[str, int]
     free: frozenset[str]
 
     @property
-    def top(self) -> Loop:
+    def top(self) -> ir.Loop:
         return (*self.around, self.loop)[0]
 
     def step(self, axis: str) -> int:
-        return self.blocks[axis] if self.ir.axis(axis).kind == "tile" else 1
+        return self.blocks[axis] if self.kernel.axis(axis).kind == "tile" else 1
 
     def trips(self, axis: str) -> int:
         """How many tiles or indices an axis has at most."""
@@ -85,20 +61,20 @@ class Reduction:
 
     def end(self, axis: str) -> int:
         """Where a known range ends."""
-        static = self.ir.axis(axis).static
+        static = self.kernel.axis(axis).static
         assert static is not None, "ranges around the loop are known"
         return static[1]
 
     def extent(self, axis: str) -> int:
         """How many positions an axis has at most."""
-        found = self.ir.axis(axis)
+        found = self.kernel.axis(axis)
         return max(found.static[1] - found.static[0] if found.static else found.max_extent or 0, 0)
 
 
-def split_reductions(found: Reduction, parts: int) -> KernelIR:
+def split_reductions(found: Reduction, parts: int) -> ir.KernelIR:
     """The kernel with that loop in so many parts."""
-    ir, loop = found.ir, found.loop
-    taken = names_in(ir) | {ir.name}
+    kernel, loop = found.kernel, found.loop
+    taken = names_in(kernel) | {kernel.name}
 
     def named(wish: str) -> str:
         return take(wish, taken)
@@ -108,49 +84,51 @@ def split_reductions(found: Reduction, parts: int) -> KernelIR:
     names = {name: named(name) for name in _bound(found)}
     scalars, own = _shortened(found, part, parts, named)
     launches = _partial(found, part, scalars, arrays), _combined(found, fold, arrays, names)
-    inputs = next((n for n, t in enumerate(ir.tensors) if t.role == "output"), len(ir.tensors))
-    axes = tuple(own if a.name == own.name else a for a in ir.axes)
+    inputs = next(
+        (n for n, t in enumerate(kernel.tensors) if t.role == "output"), len(kernel.tensors)
+    )
+    axes = tuple(own if a.name == own.name else a for a in kernel.axes)
     return replace(
-        ir,
-        tensors=(*ir.tensors[:inputs], *arrays, *ir.tensors[inputs:]),
+        kernel,
+        tensors=(*kernel.tensors[:inputs], *arrays, *kernel.tensors[inputs:]),
         axes=(*axes, part, fold, *_again(found, names)),
-        body=tuple(b for s in ir.body for b in (launches if s is found.top else (s,))),
+        body=tuple(b for s in kernel.body for b in (launches if s is found.top else (s,))),
     )
 
 
-def _counted(name: str, count: int, loop: Loop) -> Axis:
-    return Axis(
+def _counted(name: str, count: int, loop: ir.Loop) -> ir.Axis:
+    return ir.Axis(
         name, "grid", integers.const(0), integers.const(count), count, None, loop.loc, "part"
     )
 
 
 def _shortened(
-    found: Reduction, part: Axis, parts: int, named: Callable[[str], str]
-) -> tuple[tuple[Assign, ...], Axis]:
+    found: Reduction, part: ir.Axis, parts: int, named: Callable[[str], str]
+) -> tuple[tuple[ir.Assign, ...], ir.Axis]:
     """The range of one part, and the scalars that it is made of.
 
     That a part begins behind the whole range's begin is said by a maximum: sums of numbers that
     nobody checked may wrap, and the product of two unknown numbers proves nothing.
     """
-    axis, index = found.ir.axis(found.loop.axis), GridIndex(part.name)
-    step, scalars = found.step(axis.name), list[Assign]()
+    axis, index = found.kernel.axis(found.loop.axis), ir.GridIndex(part.name)
+    step, scalars = found.step(axis.name), list[ir.Assign]()
 
-    def scalar(what: str, value: Expr) -> Expr:
-        if not isinstance(value, Apply | Load):
+    def scalar(what: str, value: ir.Expr) -> ir.Expr:
+        if not isinstance(value, ir.Apply | ir.Load):
             return value
         name = named(f"{axis.user}_{what}")
-        scalars.append(Assign(name, value, axis.loc, name))
-        return Var(name, integers.INT)
+        scalars.append(ir.Assign(name, value, axis.loc, name))
+        return ir.Var(name, integers.INT)
 
     first, last = scalar("first", axis.begin), scalar("last", axis.end)
     length = integers.maximum(integers.sub(last, first), 0)
     rounded = integers.add(length, integers.const(parts * step - 1))
     each = scalar("length", integers.mul(integers.floordiv(rounded, parts * step), step))
     by = integers.value_of(each)
-    moved = Apply("mul", (index, each), integers.INT) if by is None else integers.mul(index, by)
+    moved = ir.Apply("mul", (index, each), integers.INT) if by is None else integers.mul(index, by)
     begin = integers.add(first, moved)
     if by is None:
-        begin = scalar("part", Apply("maximum", (begin, first), integers.INT))
+        begin = scalar("part", ir.Apply("maximum", (begin, first), integers.INT))
     whole = axis.static is not None and found.extent(axis.name) % (parts * step) == 0
     end = integers.add(begin, each)
     end = end if whole else integers.minimum(end, last)
@@ -161,51 +139,51 @@ def _shortened(
 # ---------------------------------------------------------------- the array of the parts
 
 
-def _apart(found: Reduction, carry: Carry) -> list[str]:
+def _apart(found: Reduction, carry: ir.Carry) -> list[str]:
     """Axes around the loop that a carry has no dimension of: it has a value at each tile."""
     return [o.axis for o in found.around if o.axis not in carry.init.type.shape]
 
 
-def _array(found: Reduction, carry: Carry, name: str, parts: int) -> Tensor:
+def _array(found: Reduction, carry: ir.Carry, name: str, parts: int) -> ir.Tensor:
     form = carry.init.type
     apart = (found.trips(a) for a in _apart(found, carry))
     along = (dim if isinstance(dim, int) else found.end(dim) for dim in form.shape)
-    return Tensor(name, (parts, *apart, *along), form.dtype, "output", carry.loc)
+    return ir.Tensor(name, (parts, *apart, *along), form.dtype, "output", carry.loc)
 
 
-def _place(found: Reduction, carry: Carry, part: Axis) -> tuple[Index, ...]:
+def _place(found: Reduction, carry: ir.Carry, part: ir.Axis) -> tuple[ir.Index, ...]:
     """Where a part of a carry is."""
-    index: list[Index] = [At(GridIndex(part.name))]
-    for axis in map(found.ir.axis, _apart(found, carry)):
-        number: Expr = TileScalar(axis.name, "id")
+    index: list[ir.Index] = [ir.At(ir.GridIndex(part.name))]
+    for axis in map(found.kernel.axis, _apart(found, carry)):
+        number: ir.Expr = ir.TileScalar(axis.name, "id")
         if axis.kind == "grid":
-            number = integers.sub(GridIndex(axis.name), axis.begin)
-        index.append(At(number))
+            number = integers.sub(ir.GridIndex(axis.name), axis.begin)
+        index.append(ir.At(number))
     shape = carry.init.type.shape
-    return (*index, *(Along(d) if isinstance(d, str) else Span(0, d) for d in shape))
+    return (*index, *(ir.Along(d) if isinstance(d, str) else ir.Span(0, d) for d in shape))
 
 
 # ---------------------------------------------------------------- the two launches
 
 
 def _partial(
-    found: Reduction, part: Axis, scalars: tuple[Assign, ...], arrays: tuple[Tensor, ...]
-) -> Loop:
+    found: Reduction, part: ir.Axis, scalars: tuple[ir.Assign, ...], arrays: tuple[ir.Tensor, ...]
+) -> ir.Loop:
     """Every part by itself."""
-    loop, carries, stores = found.loop, list[Carry](), list[Stmt]()
+    loop, carries, stores = found.loop, list[ir.Carry](), list[ir.Stmt]()
     for array, carry, op in zip(arrays, found.loop.carries, found.ops, strict=True):
         form = carry.init.type
-        start = Apply("full", (), form, (("value", _neutral(op, form.dtype)),))
+        start = ir.Apply("full", (), form, (("value", _neutral(op, form.dtype)),))
         carries.append(replace(carry, init=start))
-        value = Var(carry.out, form)
-        stores.append(Store(array.name, _place(found, carry, part), value, carry.loc))
-    body: tuple[Stmt, ...] = (*scalars, replace(loop, carries=tuple(carries)), *stores)
+        value = ir.Var(carry.out, form)
+        stores.append(ir.Store(array.name, _place(found, carry, part), value, carry.loc))
+    body: tuple[ir.Stmt, ...] = (*scalars, replace(loop, carries=tuple(carries)), *stores)
     for outer in reversed(found.around):
         body = (replace(outer, body=(*_before(outer), *body)),)
-    return Loop(part.name, body, (), loop.loc)
+    return ir.Loop(part.name, body, (), loop.loc)
 
 
-def _neutral(op: str, dtype: str) -> Scalar:
+def _neutral(op: str, dtype: str) -> ir.Scalar:
     """What changes nothing that it is combined with."""
     if op == "add":
         return 0 if "int" in dtype else 0.0
@@ -217,32 +195,32 @@ def _neutral(op: str, dtype: str) -> Scalar:
 
 
 def _combined(
-    found: Reduction, fold: Axis, arrays: tuple[Tensor, ...], names: Mapping[str, str]
-) -> Loop:
+    found: Reduction, fold: ir.Axis, arrays: tuple[ir.Tensor, ...], names: Mapping[str, str]
+) -> ir.Loop:
     """The parts together, and what came after the loop; under names of its own."""
-    carries: list[Carry] = []
+    carries: list[ir.Carry] = []
     for array, carry, op in zip(arrays, found.loop.carries, found.ops, strict=True):
         form = carry.init.type
-        load = Load(array.name, _place(found, carry, fold), form, loc=carry.loc)
-        both = Apply(op, (Var(carry.name, form), load), form, loc=carry.loc)
+        load = ir.Load(array.name, _place(found, carry, fold), form, loc=carry.loc)
+        both = ir.Apply(op, (ir.Var(carry.name, form), load), form, loc=carry.loc)
         carries.append(replace(carry, next=both))
-    body: tuple[Stmt, ...] = (Loop(fold.name, (), tuple(carries), found.loop.loc),)
+    body: tuple[ir.Stmt, ...] = (ir.Loop(fold.name, (), tuple(carries), found.loop.loc),)
     for outer in reversed(found.around):
         after = outer.body[len(_before(outer)) + 1 :]
         body = (replace(outer, body=(*_before(outer), *body, *after)),)
     (only,) = map_body(body, lambda stmt: (_renamed(stmt, names),))
-    assert isinstance(only, Loop)
+    assert isinstance(only, ir.Loop)
     return only
 
 
-def _before(loop: Loop) -> tuple[Stmt, ...]:
+def _before(loop: ir.Loop) -> tuple[ir.Stmt, ...]:
     """What stands before the only loop in a loop."""
-    return loop.body[: next(n for n, s in enumerate(loop.body) if isinstance(s, Loop))]
+    return loop.body[: next(n for n, s in enumerate(loop.body) if isinstance(s, ir.Loop))]
 
 
-def _again(found: Reduction, names: Mapping[str, str]) -> list[Axis]:
+def _again(found: Reduction, names: Mapping[str, str]) -> list[ir.Axis]:
     """The axes around the loop once more, in smaller tiles where those are free."""
-    axes = [found.ir.axis(outer.axis) for outer in found.around]
+    axes = [found.kernel.axis(outer.axis) for outer in found.around]
     blocks = {a.name: found.blocks[a.name] for a in axes if a.kind == "tile"}
     smaller = {name: block for name, block in blocks.items() if name in found.free}
     while prod(smaller.values()) > ELEMENTS:
@@ -259,46 +237,46 @@ def _bound(found: Reduction) -> list[str]:
     names: list[str] = []
     for stmt in statements((found.top,)):
         match stmt:
-            case Assign():
+            case ir.Assign():
                 names.append(stmt.name)
-            case Loop():
+            case ir.Loop():
                 names += [stmt.axis, *(n for c in stmt.carries for n in (c.name, c.out))]
-            case Store():
+            case ir.Store():
                 pass
             case _:
                 assert_never(stmt)
     return names
 
 
-def _renamed(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
+def _renamed(stmt: ir.Stmt, names: Mapping[str, str]) -> ir.Stmt:
     """A statement under other names, without what is in it."""
 
     def name(old: str) -> str:
         return names.get(old, old)
 
-    def along(entry: Index) -> Index:
-        return replace(entry, axis=name(entry.axis)) if isinstance(entry, Along) else entry
+    def along(entry: ir.Index) -> ir.Index:
+        return replace(entry, axis=name(entry.axis)) if isinstance(entry, ir.Along) else entry
 
-    def value(expr: Expr) -> Expr:
+    def value(expr: ir.Expr) -> ir.Expr:
         shape = tuple(name(d) if isinstance(d, str) else d for d in expr.type.shape)
-        match replace(map_children(expr, value), type=Type(shape, expr.type.dtype)):
-            case Load() as made:
+        match replace(map_children(expr, value), type=ir.Type(shape, expr.type.dtype)):
+            case ir.Load() as made:
                 return replace(made, index=tuple(map(along, made.index)))
-            case GridIndex() | TileIndex() | TileScalar() as made:
+            case ir.GridIndex() | ir.TileIndex() | ir.TileScalar() as made:
                 return replace(made, axis=name(made.axis))
-            case Var() as made:
+            case ir.Var() as made:
                 return replace(made, name=name(made.name))
             case made:
                 return made
 
     made = map_stmt(stmt, value, lambda entry: along(map_index(entry, value)))
     match made:
-        case Assign():
+        case ir.Assign():
             return replace(made, name=name(made.name))
-        case Loop():
+        case ir.Loop():
             carries = tuple(replace(c, name=name(c.name), out=name(c.out)) for c in made.carries)
             return replace(made, axis=name(made.axis), carries=carries)
-        case Store():
+        case ir.Store():
             return made
         case _:
             assert_never(made)

@@ -11,24 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from tilelang.ir import (
-    Apply,
-    Assign,
-    At,
-    Expr,
-    Index,
-    KernelIR,
-    Load,
-    Loop,
-    Span,
-    Stmt,
-    Store,
-    Var,
-    children,
-    index_exprs,
-    statement_exprs,
-    statements,
-)
+from tilelang import ir
+from tilelang.ir import children, index_exprs, statement_exprs, statements
 from tilelang.ir.traversal import reduced
 from tilelang.language.op import OPS
 
@@ -38,23 +22,23 @@ Key = tuple[str | int, int]  # a value, by its name or its id, and one of its di
 class StaticLanes:
     """Static dimensions of values, and which of them have lane n made of lane n of the other."""
 
-    def __init__(self, ir: KernelIR) -> None:
+    def __init__(self, kernel: ir.KernelIR) -> None:
         self._parent: dict[Key, Key] = {}
         self._mixed: set[Key] = set()
-        self._spans: list[tuple[Key, Span]] = []
-        self._ranks: dict[int, tuple[Expr | Store, int]] = {}
-        for stmt in statements(ir.body):
+        self._spans: list[tuple[Key, ir.Span]] = []
+        self._ranks: dict[int, tuple[ir.Expr | ir.Store, int]] = {}
+        for stmt in statements(kernel.body):
             self._statement(stmt)
         self._mixed = {self._find(key) for key in self._mixed} | set(self._twice())
 
-    def of(self, value: Expr | Store, dim: int) -> Key | None:
+    def of(self, value: ir.Expr | ir.Store, dim: int) -> Key | None:
         """What a dimension goes with; None where lanes are mixed, or there are no static ones."""
         key = self._key(value, dim)
         if key not in self._parent or (root := self._find(key)) in self._mixed:
             return None
         return root
 
-    def spans(self, root: Key) -> set[Span]:
+    def spans(self, root: Key) -> set[ir.Span]:
         """Where in arrays the lanes are."""
         return {span for key, span in self._spans if self._find(key) == root}
 
@@ -68,40 +52,40 @@ class StaticLanes:
             roots = list(map(self._find, keys))
             yield from (root for root in roots if roots.count(root) > 1)
 
-    def _key(self, value: Expr | Store, dim: int) -> Key:
-        return (value.name if isinstance(value, Var) else id(value)), dim
+    def _key(self, value: ir.Expr | ir.Store, dim: int) -> Key:
+        return (value.name if isinstance(value, ir.Var) else id(value)), dim
 
     def _find(self, key: Key) -> Key:
         while (above := self._parent.setdefault(key, key)) != key:
             key = above
         return key
 
-    def _join(self, a: Expr | Store, i: int, b: Expr, j: int) -> None:
+    def _join(self, a: ir.Expr | ir.Store, i: int, b: ir.Expr, j: int) -> None:
         """Says that lanes of two dimensions are the same, unless one is repeated for the other."""
         if isinstance(b.type.shape[j], int) and b.type.shape[j] != 1:
             self._parent[self._find(self._key(a, i))] = self._find(self._key(b, j))
 
-    def _mix(self, value: Expr, *dims: int) -> None:
+    def _mix(self, value: ir.Expr, *dims: int) -> None:
         for dim in dims:
             self._mixed.add(self._find(self._key(value, dim)))
 
-    def _align(self, a: Expr | Store, rank: int, b: Expr) -> None:
+    def _align(self, a: ir.Expr | ir.Store, rank: int, b: ir.Expr) -> None:
         for dim in range(b.type.rank):
             self._join(a, dim + rank - b.type.rank, b, dim)
 
-    def _statement(self, stmt: Stmt) -> None:
+    def _statement(self, stmt: ir.Stmt) -> None:
         for expr in statement_exprs(stmt):
             self._expr(expr)
         match stmt:
-            case Assign(name, value):
-                self._align(Var(name, value.type), value.type.rank, value)
-            case Loop():
+            case ir.Assign(name, value):
+                self._align(ir.Var(name, value.type), value.type.rank, value)
+            case ir.Loop():
                 for c in stmt.carries:
-                    for other in (c.init, c.next, Var(c.out, c.init.type)):
-                        self._align(Var(c.name, c.init.type), c.init.type.rank, other)
-            case Store():
+                    for other in (c.init, c.next, ir.Var(c.out, c.init.type)):
+                        self._align(ir.Var(c.name, c.init.type), c.init.type.rank, other)
+            case ir.Store():
                 self._place(stmt, stmt.index)
-                rank = sum(not isinstance(e, At) for e in stmt.index)
+                rank = sum(not isinstance(e, ir.At) for e in stmt.index)
                 self._ranks[id(stmt)] = stmt, rank
                 for value in (stmt.value, stmt.mask):
                     if value is not None:
@@ -109,15 +93,15 @@ class StaticLanes:
             case _:
                 assert_never(stmt)
 
-    def _place(self, value: Load | Store, index: tuple[Index, ...]) -> None:
+    def _place(self, value: ir.Load | ir.Store, index: tuple[ir.Index, ...]) -> None:
         """Lanes along a span; positions that are computed are theirs alone."""
-        for dim, entry in enumerate(e for e in index if not isinstance(e, At)):
-            if isinstance(entry, Span):
+        for dim, entry in enumerate(e for e in index if not isinstance(e, ir.At)):
+            if isinstance(entry, ir.Span):
                 self._spans.append((self._find(self._key(value, dim)), entry))
         for expr in (e for entry in index for e in index_exprs(entry)):
             self._mix(expr, *range(expr.type.rank))
 
-    def _expr(self, expr: Expr) -> None:
+    def _expr(self, expr: ir.Expr) -> None:
         if id(expr) in self._ranks:
             return
         rank = expr.type.rank
@@ -127,35 +111,35 @@ class StaticLanes:
                 self._find(self._key(expr, dim))
         for part in children(expr):
             self._expr(part)
-        if isinstance(expr, Load):
+        if isinstance(expr, ir.Load):
             self._place(expr, expr.index)
             if expr.mask is not None:
                 self._align(expr, rank, expr.mask)
-        elif isinstance(expr, Apply):
+        elif isinstance(expr, ir.Apply):
             self._apply(expr)
 
-    def _apply(self, expr: Apply) -> None:
+    def _apply(self, expr: ir.Apply) -> None:
         match expr:
-            case Apply("transpose", (arg,)):
+            case ir.Apply("transpose", (arg,)):
                 for dim, source in enumerate(expr.attr("perm")):
                     self._join(expr, dim, arg, source)
-            case Apply("expand_dims", (arg,)):
+            case ir.Apply("expand_dims", (arg,)):
                 for dim in range(arg.type.rank):
                     self._join(expr, dim + (dim >= expr.attr("axis")), arg, dim)
-            case Apply("full", ()):
+            case ir.Apply("full", ()):
                 pass
-            case Apply("dot", (a, b)):
+            case ir.Apply("dot", (a, b)):
                 self._product(expr, a, b)
-            case Apply(op, args) if OPS[op].kind == "elementwise" or op == "broadcast":
+            case ir.Apply(op, args) if OPS[op].kind == "elementwise" or op == "broadcast":
                 for arg in args:
                     self._align(expr, expr.type.rank, arg)
-            case Apply(op, (arg,)) if OPS[op].kind == "reduce" and reduced(expr):
+            case ir.Apply(op, (arg,)) if OPS[op].kind == "reduce" and reduced(expr):
                 self._reduction(expr, arg)
             case _:
                 for value in (expr, *expr.args):
                     self._mix(value, *range(value.type.rank))
 
-    def _product(self, expr: Apply, a: Expr, b: Expr) -> None:
+    def _product(self, expr: ir.Apply, a: ir.Expr, b: ir.Expr) -> None:
         batch: tuple[tuple[int, ...], ...] = expr.attr("batch", ((), ()))
         dim = len(batch[0])
         self._mix(expr, *range(dim))
@@ -165,7 +149,7 @@ class StaticLanes:
                 self._join(expr, dim, side, free)
                 dim += 1
 
-    def _reduction(self, expr: Apply, arg: Expr) -> None:
+    def _reduction(self, expr: ir.Apply, arg: ir.Expr) -> None:
         ((_, along),) = reduced(expr)
         self._mix(arg, along)
         for dim in (d for d in range(arg.type.rank) if d != along):

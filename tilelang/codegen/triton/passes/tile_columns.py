@@ -14,21 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import assert_never
 
+from tilelang import ir
 from tilelang.ir import (
-    Along,
-    Apply,
-    Assign,
-    At,
-    Axis,
-    Body,
-    Expr,
-    Index,
-    KernelIR,
-    Load,
-    Loop,
-    Stmt,
-    Store,
-    Type,
     every_expr,
     every_loop,
     every_store,
@@ -45,26 +32,26 @@ from tilelang.ir.traversal import map_stmt
 
 from .static_lanes import Key, StaticLanes
 
-Wanted = Callable[[Apply], bool]
+Wanted = Callable[[ir.Apply], bool]
 
 
-def tile_columns(ir: KernelIR, wanted: Wanted) -> tuple[KernelIR, frozenset[str]]:
+def tile_columns(kernel: ir.KernelIR, wanted: Wanted) -> tuple[ir.KernelIR, frozenset[str]]:
     """The kernel with such a loop for products for which `wanted` holds, and the new axes."""
     made = frozenset[str]()
     while True:
-        lanes = StaticLanes(ir)
-        tried = (_Columns(ir, lanes, key).tiled() for key in _columns(ir, lanes, wanted))
+        lanes = StaticLanes(kernel)
+        tried = (_Columns(kernel, lanes, key).tiled() for key in _columns(kernel, lanes, wanted))
         changed = next((one for one in tried if one is not None), None)
         if changed is None:
-            return ir, made
-        made |= {a.name for a in changed.axes} - {a.name for a in ir.axes}
-        ir = changed
+            return kernel, made
+        made |= {a.name for a in changed.axes} - {a.name for a in kernel.axes}
+        kernel = changed
 
 
-def _columns(ir: KernelIR, lanes: StaticLanes, wanted: Wanted) -> Iterator[Key]:
+def _columns(kernel: ir.KernelIR, lanes: StaticLanes, wanted: Wanted) -> Iterator[Key]:
     """The columns of each product that is wanted, if all arrays have them at one place."""
-    for expr in every_expr(ir.body):
-        if isinstance(expr, Apply) and expr.op == "dot" and wanted(expr):
+    for expr in every_expr(kernel.body):
+        if isinstance(expr, ir.Apply) and expr.op == "dot" and wanted(expr):
             root = lanes.of(expr, expr.type.rank - 1)
             if root is not None and len(lanes.spans(root)) == 1:
                 yield root
@@ -73,13 +60,13 @@ def _columns(ir: KernelIR, lanes: StaticLanes, wanted: Wanted) -> Iterator[Key]:
 class _Columns:
     """The columns that have the lanes `root`, and the loop over tiles of them."""
 
-    def __init__(self, ir: KernelIR, lanes: StaticLanes, root: Key) -> None:
-        self.ir, self.lanes, self.root = ir, lanes, root
-        self.axis = fresh("tn", names_in(ir) | {ir.name})
-        self._made: dict[int, tuple[Expr, Expr]] = {}
-        self.loc = next(s.loc for s in statements(ir.body) if self._has(s))
+    def __init__(self, kernel: ir.KernelIR, lanes: StaticLanes, root: Key) -> None:
+        self.ir, self.lanes, self.root = kernel, lanes, root
+        self.axis = fresh("tn", names_in(kernel) | {kernel.name})
+        self._made: dict[int, tuple[ir.Expr, ir.Expr]] = {}
+        self.loc = next(s.loc for s in statements(kernel.body) if self._has(s))
 
-    def tiled(self) -> KernelIR | None:
+    def tiled(self) -> ir.KernelIR | None:
         """The kernel with the loop, or None where something else would have to be in it."""
         body = self._around(self.ir.body)
         if body is None:
@@ -87,47 +74,47 @@ class _Columns:
         (span,) = self.lanes.spans(self.root)
         begin, end = integers.const(span.start), integers.const(span.stop)
         size, loc = span.stop - span.start, self.loc
-        axis = Axis(self.axis, "tile", begin, end, size, self.axis, loc, self.axis)
+        axis = ir.Axis(self.axis, "tile", begin, end, size, self.axis, loc, self.axis)
         return replace(self.ir, body=body, axes=(*self.ir.axes, axis))
 
-    def _has(self, stmt: Stmt) -> bool:
+    def _has(self, stmt: ir.Stmt) -> bool:
         """Whether a statement itself has such columns."""
         parts = (e for x in statement_exprs(stmt) for e in walk(x))
-        stored = isinstance(stmt, Store) and bool(self._places(stmt))
+        stored = isinstance(stmt, ir.Store) and bool(self._places(stmt))
         return stored or any(self._lanes(e) for e in parts)
 
-    def _lanes(self, value: Expr) -> bool:
+    def _lanes(self, value: ir.Expr) -> bool:
         return any(self.lanes.of(value, d) == self.root for d in range(value.type.rank))
 
-    def _places(self, value: Load | Store) -> frozenset[int]:
+    def _places(self, value: ir.Load | ir.Store) -> frozenset[int]:
         """The dimensions of the array that they lie along."""
-        dims = [n for n, entry in enumerate(value.index) if not isinstance(entry, At)]
+        dims = [n for n, entry in enumerate(value.index) if not isinstance(entry, ir.At)]
         return frozenset(n for d, n in enumerate(dims) if self.lanes.of(value, d) == self.root)
 
-    def _around(self, body: Body) -> Body | None:
+    def _around(self, body: ir.Body) -> ir.Body | None:
         """The statements with those that have such columns in a loop of their own."""
         own = [s for s in body if any(map(self._has, statements((s,))))]
         only = own[0] if len(own) == 1 else None
-        if isinstance(only, Loop) and not self._has(only):
+        if isinstance(only, ir.Loop) and not self._has(only):
             inner = self._around(only.body)
             changed = None if inner is None else replace(only, body=inner)
             return changed and tuple(changed if s is only else s for s in body)
         inside = self._needed(body, own)
         if inside is None or not self._free(body, inside):
             return None
-        loop = Loop(self.axis, tuple(map(self._rewritten, inside)), (), self.loc)
+        loop = ir.Loop(self.axis, tuple(map(self._rewritten, inside)), (), self.loc)
         last = inside[-1]
         kept = (s for s in body if s is last or not any(s is other for other in inside))
         return tuple(loop if s is last else s for s in kept)
 
-    def _needed(self, body: Body, own: list[Stmt]) -> list[Stmt] | None:
+    def _needed(self, body: ir.Body, own: list[ir.Stmt]) -> list[ir.Stmt] | None:
         """The statements of the loop: what reads what they make has to be one of them."""
         inside = list(own)
         while True:
             made = {n for s in statements(tuple(inside)) for n in _bound(s)}
             others = [s for s in body if not any(s is one for one in inside)]
             readers = [s for s in others if made & _read((s,))]
-            if not all(isinstance(s, Assign) for s in readers):
+            if not all(isinstance(s, ir.Assign) for s in readers):
                 return None
             if not readers:
                 break
@@ -135,7 +122,7 @@ class _Columns:
         around = [s for s in every_loop(self.ir.body) if s.body is body]
         return None if any(made & _read((replace(s, body=()),)) for s in around) else inside
 
-    def _free(self, body: Body, inside: list[Stmt]) -> bool:
+    def _free(self, body: ir.Body, inside: list[ir.Stmt]) -> bool:
         """Whether tiles do not meet in memory, and what stands between may run before them."""
         stored, loaded = self._arrays(inside)
         for array, sites in stored.items():
@@ -147,57 +134,61 @@ class _Columns:
         written, read = self._arrays(between)
         return written.keys().isdisjoint({*stored, *loaded}) and read.keys().isdisjoint(stored)
 
-    def _arrays(self, body: list[Stmt]) -> tuple[dict[str, list[Store]], dict[str, list[Load]]]:
+    def _arrays(
+        self, body: list[ir.Stmt]
+    ) -> tuple[dict[str, list[ir.Store]], dict[str, list[ir.Load]]]:
         """Array -> what stores to it, and what loads from it."""
-        stored: dict[str, list[Store]] = {}
-        loaded: dict[str, list[Load]] = {}
+        stored: dict[str, list[ir.Store]] = {}
+        loaded: dict[str, list[ir.Load]] = {}
         for store in every_store(tuple(body)):
             stored.setdefault(self.ir.root(store.tensor), []).append(store)
-        for load in (e for e in every_expr(tuple(body)) if isinstance(e, Load)):
+        for load in (e for e in every_expr(tuple(body)) if isinstance(e, ir.Load)):
             loaded.setdefault(self.ir.root(load.tensor), []).append(load)
         return stored, loaded
 
-    def _rewritten(self, stmt: Stmt) -> Stmt:
+    def _rewritten(self, stmt: ir.Stmt) -> ir.Stmt:
         match map_stmt(stmt, self._value):
-            case Loop() as made:
+            case ir.Loop() as made:
                 return replace(made, body=tuple(map(self._rewritten, made.body)))
-            case Store() as made if isinstance(stmt, Store):
+            case ir.Store() as made if isinstance(stmt, ir.Store):
                 return replace(made, index=self._index(stmt, stmt.index))
             case made:
                 return made
 
-    def _index(self, value: Load | Store, index: tuple[Index, ...]) -> tuple[Index, ...]:
+    def _index(
+        self, value: ir.Load | ir.Store, index: tuple[ir.Index, ...]
+    ) -> tuple[ir.Index, ...]:
         places = self._places(value)
-        return tuple(Along(self.axis) if n in places else e for n, e in enumerate(index))
+        return tuple(ir.Along(self.axis) if n in places else e for n, e in enumerate(index))
 
-    def _value(self, expr: Expr) -> Expr:
+    def _value(self, expr: ir.Expr) -> ir.Expr:
         if id(expr) not in self._made:
             shape = tuple(
                 self.axis if self.lanes.of(expr, d) == self.root else size
                 for d, size in enumerate(expr.type.shape)
             )
             made = map_children(expr, self._value)
-            if isinstance(expr, Load) and isinstance(made, Load):
+            if isinstance(expr, ir.Load) and isinstance(made, ir.Load):
                 made = replace(made, index=self._index(expr, made.index))
             if shape != expr.type.shape:
-                made = replace(made, type=Type(shape, expr.type.dtype))
+                made = replace(made, type=ir.Type(shape, expr.type.dtype))
             self._made[id(expr)] = expr, made
         return self._made[id(expr)][1]
 
 
-def _bound(stmt: Stmt) -> tuple[str, ...]:
+def _bound(stmt: ir.Stmt) -> tuple[str, ...]:
     """The names that a statement gives to values that later ones may read."""
     match stmt:
-        case Assign(name):
+        case ir.Assign(name):
             return (name,)
-        case Loop():
+        case ir.Loop():
             return tuple(c.out for c in stmt.carries)
-        case Store():
+        case ir.Store():
             return ()
         case _:
             assert_never(stmt)
 
 
-def _read(body: Body) -> set[str]:
+def _read(body: ir.Body) -> set[str]:
     """The names that statements read."""
     return set(read_by(exprs_of(body)))

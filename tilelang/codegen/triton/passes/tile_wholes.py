@@ -18,17 +18,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from math import prod
 
-from tilelang.ir import (
-    Apply,
-    Expr,
-    KernelIR,
-    Var,
-    definitions,
-    every_expr,
-    every_loop,
-    multiplied,
-    reached,
-)
+from tilelang import ir
+from tilelang.ir import definitions, every_expr, every_loop, multiplied, reached
 from tilelang.language.dtypes import itemsize
 
 from .tile_columns import tile_columns
@@ -46,30 +37,30 @@ CARRIED = 16 << 10
 LONG_WIDE, LONG = 128, 256
 
 
-def tile_wholes(ir: KernelIR) -> KernelIR:
+def tile_wholes(kernel: ir.KernelIR) -> ir.KernelIR:
     """The kernel with those products in loops."""
-    dots = [e for e in every_expr(ir.body) if isinstance(e, Apply) and e.op == "dot"]
-    made = definitions(ir.body)
+    dots = [e for e in every_expr(kernel.body) if isinstance(e, ir.Apply) and e.op == "dot"]
+    made = definitions(kernel.body)
     # a product of products, as of scores in attention, keeps the rows of all of it
     alone = not any(multiplied(operand, made) for dot in dots for operand in dot.args)
 
-    carried = {c.name for loop in every_loop(ir.body) for c in loop.carries}
+    carried = {c.name for loop in every_loop(kernel.body) for c in loop.carries}
 
-    fixed = {a.name: a.fixed for a in ir.axes if a.fixed is not None}
+    fixed = {a.name: a.fixed for a in kernel.axes if a.fixed is not None}
 
-    def wide(expr: Apply) -> bool:
+    def wide(expr: ir.Apply) -> bool:
         return expr.op == "dot" and any(_large(a, carried, made, fixed) for a in expr.args)
 
-    def summed(dot: Apply) -> bool:
+    def summed(dot: ir.Apply) -> bool:
         return wide(dot) or (alone and _long(dot))
 
     if not any(map(summed, dots)):
-        return ir
-    ir, columns = tile_columns(ir, wide)
-    return tile_sums(ir, lambda dot: summed(dot) or not columns.isdisjoint(dot.type.shape))
+        return kernel
+    kernel, columns = tile_columns(kernel, wide)
+    return tile_sums(kernel, lambda dot: summed(dot) or not columns.isdisjoint(dot.type.shape))
 
 
-def _long(dot: Apply) -> bool:
+def _long(dot: ir.Apply) -> bool:
     """Whether rows that are multiplied by a tile of columns are long."""
     contract: tuple[int, int] = dot.attr("contract")
     length = dot.args[0].type.shape[contract[0]]
@@ -78,12 +69,15 @@ def _long(dot: Apply) -> bool:
 
 
 def _large(
-    operand: Expr, carried: Collection[str], made: Mapping[str, Expr], fixed: Mapping[str, int]
+    operand: ir.Expr,
+    carried: Collection[str],
+    made: Mapping[str, ir.Expr],
+    fixed: Mapping[str, int],
 ) -> bool:
     known = (fixed.get(d, d) if isinstance(d, str) else d for d in operand.type.shape)
     shape = [d for d in known if isinstance(d, int)]
     size = itemsize(operand.type.dtype)
     whole = len(shape) == operand.type.rank
-    state = any(isinstance(e, Var) and e.name in carried for e in reached(operand, made))
+    state = any(isinstance(e, ir.Var) and e.name in carried for e in reached(operand, made))
     most = WIDE if size == 4 else CARRIED if state else NARROW
     return whole and prod(shape) * size > most

@@ -65,7 +65,7 @@ def parts_of(found: Reduction, target: Target, warps: int) -> int:
     """Parts that keep a GPU busy, 1 where it is or where there is little to do."""
     count = prod(found.trips(o.axis) for o in found.around)
     programs = max(count * min(warps, WARPS) // WARPS, 1)
-    if programs * (FEW_OF_PRODUCTS if products(found.ir) else FEW) > target.processors:
+    if programs * (FEW_OF_PRODUCTS if products(found.kernel) else FEW) > target.processors:
         return 1
     wanted = min(TWICE * target.processors // programs, found.trips(found.loop.axis) // TILES, MOST)
     return 1 << max(wanted.bit_length() - 1, 0)

@@ -17,33 +17,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from tilelang import ir
 from tilelang.codegen.pallas.plan import physical
 from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.codegen.pallas.plan.physical import Bind, InRange, PExpr, PStmt, scalar
 from tilelang.codegen.pallas.plan.rewriting import rewrite, rewritten
 from tilelang.codegen.pallas.plan.steps.conditions import Clear
 from tilelang.codegen.pallas.plan.types import Launch, Section
-from tilelang.ir import (
-    Apply,
-    Const,
-    Expr,
-    GridIndex,
-    Load,
-    TileIndex,
-    TileScalar,
-    Type,
-    Var,
-    integers,
-    map_children,
-)
+from tilelang.ir import integers, map_children
 from tilelang.language.op import SAME
 
 from .sections import without_dead
 
-BOOL = Type((), "bool")
+BOOL = ir.Type((), "bool")
 BELOW, ABOVE = {"lt": "lt", "le": "le"}, {"gt": "lt", "ge": "le"}
 STEP = ("single", "dim", "table")  # where a step has one tile of a loop
-Ends = tuple[Expr, Expr]  # the least and the largest of some positions
+Ends = tuple[ir.Expr, ir.Expr]  # the least and the largest of some positions
 
 
 def with_interior(launch: Launch, section: Section) -> Launch | None:
@@ -74,35 +63,35 @@ class _Tiles:
 
     # ------------------------------------------------------------ where conditions hold
 
-    def holds(self, condition: PExpr) -> tuple[Apply, ...]:
+    def holds(self, condition: PExpr) -> tuple[ir.Apply, ...]:
         """Comparisons of scalars with which a condition holds in every lane; none: not known."""
         match self._plain(condition):
-            case Apply("logical_and", (a, b)):
+            case ir.Apply("logical_and", (a, b)):
                 one, other = self.holds(a), self.holds(b)
                 return (*one, *other) if one and other else ()
-            case Apply(op, (a, b)) if op in BELOW:
+            case ir.Apply(op, (a, b)) if op in BELOW:
                 return self._below(BELOW[op], a, b)
-            case Apply(op, (a, b)) if op in ABOVE:
+            case ir.Apply(op, (a, b)) if op in ABOVE:
                 return self._below(ABOVE[op], b, a)
             case InRange(mask):
                 return self._in_range(self.launch.axis(mask.axis))
             case _:
                 return ()
 
-    def _below(self, op: str, low: PExpr, high: PExpr) -> tuple[Apply, ...]:
+    def _below(self, op: str, low: PExpr, high: PExpr) -> tuple[ir.Apply, ...]:
         below, above = self._ends(low), self._ends(high)
         if below is None or above is None:
             return ()
-        return (Apply(op, (below[1], above[0]), BOOL),)
+        return (ir.Apply(op, (below[1], above[0]), BOOL),)
 
-    def _in_range(self, axis: AxisPlan) -> tuple[Apply, ...]:
+    def _in_range(self, axis: AxisPlan) -> tuple[ir.Apply, ...]:
         ends = self._positions(axis)
         if ends is None or not all(self._fixed(side.bound) for side in axis.tile.sides):
             return ()
         return tuple(
-            Apply("lt", (ends[1], side.bound), BOOL)
+            ir.Apply("lt", (ends[1], side.bound), BOOL)
             if side.op == "<"
-            else Apply("le", (side.bound, ends[0]), BOOL)
+            else ir.Apply("le", (side.bound, ends[0]), BOOL)
             for side in axis.tile.sides
         )
 
@@ -110,9 +99,9 @@ class _Tiles:
         """What lanes hold, whatever their shape and name."""
         while True:
             match expr:
-                case Var(name) if name in self.names:
+                case ir.Var(name) if name in self.names:
                     expr = self.names[name]
-                case Apply(op, (value,)) if op in SAME:
+                case ir.Apply(op, (value,)) if op in SAME:
                     expr = value
                 case _:
                     return expr
@@ -120,19 +109,19 @@ class _Tiles:
     def _ends(self, positions: PExpr) -> Ends | None:
         """The least and the largest of some integers, where a step knows them."""
         match self._plain(positions):
-            case TileIndex(name):
+            case ir.TileIndex(name):
                 axis = self.launch.axis(name)
                 ends, shift = self._positions(axis), axis.shift
                 if ends is None or shift is None:
                     return ends
                 moved = integers.sub(ends[0], shift), integers.sub(ends[1], shift)
                 return moved if self._fixed(shift) else None
-            case Apply("add", (a, b)):
+            case ir.Apply("add", (a, b)):
                 one, other = self._ends(a), self._ends(b)
                 if one is None or other is None:
                     return None
                 return integers.add(one[0], other[0]), integers.add(one[1], other[1])
-            case Apply("sub", (a, b)):
+            case ir.Apply("sub", (a, b)):
                 one, other = self._ends(a), self._ends(b)
                 if one is None or other is None:
                     return None
@@ -158,18 +147,18 @@ class _Tiles:
 
     def _known(self, part: PExpr) -> bool:
         match part:
-            case Const() | Apply():
+            case ir.Const() | ir.Apply():
                 return part.type.dtype in ("int32", "bool") and not part.type.shape
-            case GridIndex(axis) | TileScalar(axis):
+            case ir.GridIndex(axis) | ir.TileScalar(axis):
                 return self.launch.axis(axis).place in STEP
-            case Load() | physical.ScalarRead() | physical.Tiles() | physical.Rest():
+            case ir.Load() | physical.ScalarRead() | physical.Tiles() | physical.Rest():
                 return not part.type.shape
             case _:
                 return False
 
     # ------------------------------------------------------------ statements without them
 
-    def needed(self, part: PExpr) -> Iterator[Apply]:
+    def needed(self, part: PExpr) -> Iterator[ir.Apply]:
         """The comparisons that a mask needs of those that are left out."""
         for mask, _ in _masked(part):
             yield from self.holds(mask)
@@ -185,10 +174,10 @@ class _Tiles:
 def _named_once(body: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
     """The statements without names for what has one."""
     stmts = tuple(s for s in physical.flat(body) if isinstance(s, Bind))
-    names = {s.name: s.value for s in stmts if isinstance(s.value, Var)}
+    names = {s.name: s.value for s in stmts if isinstance(s.value, ir.Var)}
 
     def known(expr: PExpr) -> PExpr:
-        while isinstance(expr, Var) and expr.name in names:
+        while isinstance(expr, ir.Var) and expr.name in names:
             expr = names[expr.name]
         return expr
 
@@ -198,9 +187,9 @@ def _named_once(body: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
 def _masked(expr: PExpr) -> Iterator[tuple[PExpr, PExpr]]:
     """Masks of a value, each with what the value is where the mask holds."""
     match expr:
-        case Apply("where", (mask, value, _)):
+        case ir.Apply("where", (mask, value, _)):
             pairs = ((mask, value),)
-        case Apply("logical_and", (a, b)):
+        case ir.Apply("logical_and", (a, b)):
             pairs = ((a, b), (b, a))
         case _:
             return
@@ -211,14 +200,14 @@ def _shape(expr: PExpr) -> tuple[int | str, ...]:
     return expr.type.shape
 
 
-def _at(expr: Expr, axis: str, number: int) -> Expr:
+def _at(expr: ir.Expr, axis: str, number: int) -> ir.Expr:
     """A position with a number for the index of a loop."""
-    if expr == GridIndex(axis):
+    if expr == ir.GridIndex(axis):
         return integers.const(number)
     match map_children(expr, lambda e: _at(e, axis, number)):
-        case Apply("add", (a, b)):
+        case ir.Apply("add", (a, b)):
             return integers.add(a, b)
-        case Apply("mul", (a, Const(by))):
+        case ir.Apply("mul", (a, ir.Const(by))):
             return integers.mul(a, int(by))
         case other:
             return other

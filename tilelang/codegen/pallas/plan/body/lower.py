@@ -15,13 +15,7 @@ from tilelang.codegen.pallas.plan.axis import Mask
 from tilelang.codegen.pallas.plan.physical import PExpr, Select
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, moved_block, selects
 from tilelang.codegen.pallas.plan.windows.turned import turned
-from tilelang.codegen.pallas.plan.windows.types import (
-    ByIndex,
-    Entry,
-    Packed,
-    Window,
-    WindowDim,
-)
+from tilelang.codegen.pallas.plan.windows.types import ByIndex, Entry, Packed, Window, WindowDim
 from tilelang.codegen.pallas.plan.windows.unaligned import (
     PARTS,
     joined,
@@ -37,16 +31,7 @@ from tilelang.language.op import OPS
 from tilelang.schedule.refusal import Refused, Rule
 
 from .batches import one_batch
-from .layouts import (
-    Layout,
-    Value,
-    apply,
-    laid_out,
-    of_copy,
-    permuted,
-    physical_shape,
-    relayout,
-)
+from .layouts import Layout, Value, apply, laid_out, of_copy, permuted, physical_shape, relayout
 from .shown import NONE, block_shape, rows_read
 
 OF_VECTORS = ("pow",)  # what scalar units have no instruction for, and none are made of others

@@ -57,10 +57,7 @@ def _exact(problem: Problem, axis: AxisPlan) -> AxisPlan:
             return replace(axis, owned=True, partial=True, length=sizes.pop())
         dims = f"dimensions of {len(sizes)} lengths"
     raise Refused(
-        Rule.FORM,
-        f"windows='exact', but {axis.user} indexes {dims}",
-        axis.loc,
-        "leave windows out",
+        Rule.FORM, f"windows='exact', but {axis.user} indexes {dims}", axis.loc, "leave windows out"
     )
 
 
