@@ -14,7 +14,8 @@ import pytest
 import tilelang as tile
 from tests.aot.test_gpu_operands import (
     BLOCKS,
-    LOOKED_UP,
+    HEADS,
+    OFFSETS,
     ROWS_128,
     SCORES,
     WIDE_SCORES,
@@ -127,8 +128,9 @@ SPILLING = {
     "results may be 256 columns wide": (
         defaults, "WIDEST", 512, kernels.latent_attention, latent(256), 80,
     ),
-    "a state takes no registers": (
-        carried, "QUARTER", carried.UNBOUNDED, kernels.linear_attention, ROWS_128, 80,
+    "what is scaled beside four products takes no registers": (
+        defaults, "most_keys", lambda *args: carried.UNBOUNDED, kernels.two_softmaxes,
+        (*HEADS, OFFSETS), 90,
     ),
     "scores may be as large as an author fixed them": (
         shapes, "GIVEN", carried.UNBOUNDED, kernels.block_sparse, wide(*BLOCKS), 80,
@@ -138,9 +140,6 @@ SPILLING = {
     ),
     "states in float32 are as wide as others": (
         defaults, "tall", never, kernels.linear_attention, wide(*ROWS_128), 80,
-    ),
-    "columns beside another result are 128": (
-        defaults, "beside", never, kernels.looked_up_scores, LOOKED_UP, 80,
     ),
     "ranges by ranges are as large as others": (
         defaults, "cut_both_ways", never, kernels.outer_scores, SCORES, 80,
