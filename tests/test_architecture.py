@@ -188,8 +188,8 @@ BUDGET = {
     # long rows of float32 in parts, states in columns, addresses of blocks that are picked
     # loads that wait for each other (latency.py), loops of one step, float32 that lies in two ways
     # what an H100 took least time for (hopper.py, rows.py)
-    # where operands lie that registers read too, are turned in, or boxes pass; rows of 2 and 8 bytes
-    "codegen.triton": 9260,  # masks by dimension; static_lanes...; cleared where stored; pairs
+    # operands that registers read too or turn, that boxes bring, that lie in two places
+    "codegen.triton": 9200,  # masks by dimension; static_lanes...; cleared where stored; pairs
     # gradients, torch, TorchTPU; buckets, symbols; meshes; checks; later calls, which are written;
     # Hessians refused; ranges that are proved to be apart; what is said of derived backwards
     # and of what goes by the block

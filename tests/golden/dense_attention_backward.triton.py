@@ -148,21 +148,21 @@ def attention_backward_3_kernel(q_ptr, k_ptr, v_ptr, lse_ptr, grad_ptr, delta_pt
         g = tl.reshape(grad_boxes.load([b_2, h_2, tq_2_start, 0]), [64, 128])
         # attention_backward.py:90: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
         q_tile = tl.reshape(q_boxes.load([b_2, h_2, tq_2_start, 0]), [64, 128])
-        scores_1 = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
+        scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
         # attention_backward.py:91: p = hl.exp(scores - lse[b, h, tq][:, None])
         lse_tile = tl.load(lse_ptr + b_2 * 65536 + h_2 * 4096 + tq_2_at)
-        p_2 = tl.exp(scores_1 - lse_tile[:, None])
+        p = tl.exp(scores - lse_tile[:, None])
         # attention_backward.py:92: p = hl.where(tk.index[None, :] <= tq.index[:, None], p, 0.0)
-        p_3 = tl.where(tk_1_at[None, :] <= tq_2_at[:, None], p_2, 0.0)
+        p_1 = tl.where(tk_1_at[None, :] <= tq_2_at[:, None], p, 0.0)
         # attention_backward.py:93: sum_v = hl.dot(p.to(v.dtype).T, g, acc=sum_v)
-        sum_v = tl.dot(p_3.to(tl.bfloat16).T, g, sum_v)
+        sum_v = tl.dot(p_1.to(tl.bfloat16).T, g, sum_v)
         # attention_backward.py:94: dp = hl.dot(g, v[b, h, tk, :].T)
-        dp_1 = tl.dot(g, v_tile.T)
+        dp = tl.dot(g, v_tile.T)
         # attention_backward.py:95: ds = p * (dp - delta[b, h, tq][:, None]) * D**-0.5
         delta_tile = tl.load(delta_ptr + b_2 * 65536 + h_2 * 4096 + tq_2_at)
-        ds_1 = p_3 * (dp_1 - delta_tile[:, None]) * 0.08838834764831845
+        ds = p_1 * (dp - delta_tile[:, None]) * 0.08838834764831845
         # attention_backward.py:96: sum_k = hl.dot(ds.to(q.dtype).T, q[b, h, tq, :], acc=sum_k)
-        sum_k = tl.dot(ds_1.to(tl.bfloat16).T, q_tile, sum_k)
+        sum_k = tl.dot(ds.to(tl.bfloat16).T, q_tile, sum_k)
     # attention_backward.py:97: dk[b, h, tk, :] = sum_k.to(dk.dtype)
     tl.store(
         dk_ptr + b_2 * 8388608 + h_2 * 524288 + tk_1_at[:, None] * 128 + at128[None, :],

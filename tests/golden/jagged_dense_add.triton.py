@@ -75,10 +75,9 @@ def jagged_dense_add_kernel(x_ptr, dense_ptr, offsets_ptr, y_ptr):
             mask=tm_in[:, None],
             other=0.0,
         )
-        dense_rows = tm_at - begin
         dense_tile = tl.load(
-            dense_ptr + g * 524288 + dense_rows[:, None] * 512 + at512[None, :],
-            mask=(tm_in & (dense_rows >= 0) & (dense_rows < 1024) & (place < 1024))[:, None],
+            dense_ptr + g * 524288 + place[:, None] * 512 + at512[None, :],
+            mask=(tm_in & (place >= 0) & (place < 1024))[:, None],
             other=0.0,
         )
         tl.store(

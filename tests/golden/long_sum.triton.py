@@ -36,15 +36,15 @@ def long_sum_2_kernel(total_parts_ptr, y_ptr):
     tm_1_start = pid * 8
     tm_1_at = tm_1_start + tl.arange(0, 8)
     # long_sum.py:23: total = hl.zeros([tm], dtype=hl.float32)
-    total_4 = tl.zeros([8], tl.float32)
+    total = tl.zeros([8], tl.float32)
     # long_sum.py:24: for tn in hl.tile(N):
     # part is ordered: carries total, a sum
     for part_1 in tl.range(0, 8, num_stages=3):
         # long_sum.py:25: total += x[tm, tn].to(hl.float32).sum(-1)
         total_parts_tile = tl.load(total_parts_ptr + part_1 * 256 + tm_1_at)
-        total_4 = total_4 + total_parts_tile
+        total = total + total_parts_tile
     # long_sum.py:26: y[tm] = total.to(y.dtype)
-    tl.store(y_ptr + tm_1_at, total_4.to(tl.bfloat16))
+    tl.store(y_ptr + tm_1_at, total.to(tl.bfloat16))
 
 
 def long_sum(x: torch.Tensor) -> torch.Tensor:

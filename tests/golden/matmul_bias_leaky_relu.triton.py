@@ -33,9 +33,9 @@ def matmul_kernel(x_ptr, w_ptr, bias_ptr, y_ptr):
             w_tile = w_boxes.load([tk_start, tn_start])
             acc = tl.dot(x_tile, w_tile, acc)
         # matmul.py:63: block = epilogue(acc) if bias is None else epilogue(acc, bias[tn])
-        bias_1 = tl.load(bias_ptr + tn_at)
+        bias = tl.load(bias_ptr + tn_at)
         # matmul.py:44: shifted = block + bias
-        shifted = acc + bias_1.to(tl.float32)
+        shifted = acc + bias.to(tl.float32)
         # matmul.py:63: block = epilogue(acc) if bias is None else epilogue(acc, bias[tn])
         block = tl.where(shifted > 0.0, shifted, 0.1 * shifted)
         # matmul.py:64: y[tm, tn] = block.to(y.dtype)

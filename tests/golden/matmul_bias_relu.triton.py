@@ -33,8 +33,8 @@ def matmul_kernel(x_ptr, w_ptr, bias_ptr, y_ptr):
             w_tile = w_boxes.load([tk_start, tn_start])
             acc = tl.dot(x_tile, w_tile, acc)
         # matmul.py:63: block = epilogue(acc) if bias is None else epilogue(acc, bias[tn])
-        bias_1 = tl.load(bias_ptr + tn_at)
-        block = tl.maximum(acc + bias_1.to(tl.float32), 0.0, propagate_nan=tl.PropagateNan.ALL)
+        bias = tl.load(bias_ptr + tn_at)
+        block = tl.maximum(acc + bias.to(tl.float32), 0.0, propagate_nan=tl.PropagateNan.ALL)
         # matmul.py:64: y[tm, tn] = block.to(y.dtype)
         tl.store(y_ptr + tm_at[:, None] * 4096 + tn_at[None, :], block.to(tl.bfloat16))
 

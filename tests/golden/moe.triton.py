@@ -101,7 +101,7 @@ def moe_2_kernel(slot_ptr, gate_ptr, z_ptr, y_ptr):
     tn_1_start = place // 8 * 512
     tn_1_at = tn_1_start + tl.arange(0, 512)
     # moe.py:59: acc = torch.zeros([tt, tn], dtype=torch.float32)
-    acc_4 = tl.zeros([8, 512], tl.float32)
+    acc = tl.zeros([8, 512], tl.float32)
     # moe.py:61: acc = acc + gate[tt, k].to(torch.float32)[:, None] * z[slot[tt, k], tn]
     slot_tile = tl.load(slot_ptr + tt_at * 4)
     z_rows = tl.load(
@@ -110,7 +110,7 @@ def moe_2_kernel(slot_ptr, gate_ptr, z_ptr, y_ptr):
         other=0.0,
     )
     gate_tile = tl.load(gate_ptr + tt_at * 4)
-    acc_5 = acc_4 + gate_tile.to(tl.float32)[:, None] * z_rows
+    acc_1 = acc + gate_tile.to(tl.float32)[:, None] * z_rows
     slot_tile_1 = tl.load(slot_ptr + tt_at * 4 + 1)
     z_rows_1 = tl.load(
         z_ptr + slot_tile_1[:, None] * 1024 + tn_1_at[None, :],
@@ -118,7 +118,7 @@ def moe_2_kernel(slot_ptr, gate_ptr, z_ptr, y_ptr):
         other=0.0,
     )
     gate_tile_1 = tl.load(gate_ptr + tt_at * 4 + 1)
-    acc_6 = acc_5 + gate_tile_1.to(tl.float32)[:, None] * z_rows_1
+    acc_2 = acc_1 + gate_tile_1.to(tl.float32)[:, None] * z_rows_1
     slot_tile_2 = tl.load(slot_ptr + tt_at * 4 + 2)
     z_rows_2 = tl.load(
         z_ptr + slot_tile_2[:, None] * 1024 + tn_1_at[None, :],
@@ -126,7 +126,7 @@ def moe_2_kernel(slot_ptr, gate_ptr, z_ptr, y_ptr):
         other=0.0,
     )
     gate_tile_2 = tl.load(gate_ptr + tt_at * 4 + 2)
-    acc_7 = acc_6 + gate_tile_2.to(tl.float32)[:, None] * z_rows_2
+    acc_3 = acc_2 + gate_tile_2.to(tl.float32)[:, None] * z_rows_2
     slot_tile_3 = tl.load(slot_ptr + tt_at * 4 + 3)
     z_rows_3 = tl.load(
         z_ptr + slot_tile_3[:, None] * 1024 + tn_1_at[None, :],
@@ -134,9 +134,9 @@ def moe_2_kernel(slot_ptr, gate_ptr, z_ptr, y_ptr):
         other=0.0,
     )
     gate_tile_3 = tl.load(gate_ptr + tt_at * 4 + 3)
-    acc_8 = acc_7 + gate_tile_3.to(tl.float32)[:, None] * z_rows_3
+    acc_4 = acc_3 + gate_tile_3.to(tl.float32)[:, None] * z_rows_3
     # moe.py:62: y[tt, tn] = acc.to(y.dtype)
-    tl.store(y_ptr + tt_at[:, None] * 1024 + tn_1_at[None, :], acc_8.to(tl.bfloat16))
+    tl.store(y_ptr + tt_at[:, None] * 1024 + tn_1_at[None, :], acc_4.to(tl.bfloat16))
 
 
 def moe(

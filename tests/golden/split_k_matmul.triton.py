@@ -60,7 +60,7 @@ def split_k_matmul_2_kernel(acc_parts_ptr, partial_ptr):
     tn_2_start = place // 8 * 64
     tn_2_at = tn_2_start + tl.arange(0, 64)
     # split_k_matmul.py:33: acc = hl.zeros([tm, tn], dtype=hl.float32)
-    acc_4 = tl.zeros([32, 64], tl.float32)
+    acc = tl.zeros([32, 64], tl.float32)
     # split_k_matmul.py:34: for tk in hl.tile(ts.begin, ts.end):
     # part is ordered: carries acc, a sum
     for part_1 in tl.range(0, 16):
@@ -69,11 +69,10 @@ def split_k_matmul_2_kernel(acc_parts_ptr, partial_ptr):
             acc_parts_ptr + part_1 * 524288 + ts_1_start // 16384 * 131072 + tm_2_at[:, None] * 512
             + tn_2_at[None, :],
         )
-        acc_4 = acc_4 + acc_parts_tile
+        acc = acc + acc_parts_tile
     # split_k_matmul.py:36: partial[ts.id, tm, tn] = acc
     tl.store(
-        partial_ptr + ts_1_start // 16384 * 131072 + tm_2_at[:, None] * 512 + tn_2_at[None, :],
-        acc_4,
+        partial_ptr + ts_1_start // 16384 * 131072 + tm_2_at[:, None] * 512 + tn_2_at[None, :], acc
     )
 
 

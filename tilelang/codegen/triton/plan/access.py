@@ -9,6 +9,7 @@ unless the tensor has more elements than they count.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from math import prod
 from typing import assert_never
@@ -30,6 +31,7 @@ from tilelang.ir import (
     Type,
     conjuncts,
     integers,
+    map_children,
 )
 from tilelang.ir.lanes import arange, leading, trailing
 from tilelang.schedule.refusal import Refused, Rule
@@ -152,9 +154,17 @@ def by_dimension(mask: Expr) -> Expr:
         place = 0
         for axis in axes:
             place += axis <= place
-        found.setdefault((place, 1 + len(axes)), {}).update(dict.fromkeys(conjuncts(base)))
+        own = map(_typed, conjuncts(base))
+        found.setdefault((place, 1 + len(axes)), {}).update(dict.fromkeys(own))
     grouped = [spread(reduce(both, own), *where) for where, own in found.items()]
     return reduce(both, [*grouped, *rest])
+
+
+def _typed(condition: Expr) -> Expr:
+    """A condition that is the same as the author's if its numbers are."""
+    if not isinstance(condition, Apply):
+        return condition
+    return map_children(condition, lambda e: replace(e, weak=False) if isinstance(e, Const) else e)
 
 
 def _spread_from(expr: Expr) -> tuple[Expr, tuple[int, ...]]:

@@ -25,11 +25,6 @@ def row_alignment(ir: KernelIR, tensor: str) -> int:
     return BOX if len(found.shape) < 2 else gcd(found.shape[-1] * itemsize(found.dtype), BOX)
 
 
-def uncopied(ir: KernelIR) -> frozenset[str]:
-    """Arrays whose rows begin where no asynchronous copy does."""
-    return frozenset(t.name for t in ir.tensors if row_alignment(ir, t.name) < LEAST_COPY)
-
-
 def least_alignment(ir: KernelIR) -> int:
     """The least of what products read."""
     loads = (load for dot in products(ir) for a in dot.args for load in _loads(a))

@@ -65,7 +65,7 @@ def _assign(scope: Scope, stmt: Assign) -> None:
         scope.locals[stmt.name] = scope.seen[stmt.value]
         return
     if isinstance(stmt.value, Load) and stmt.value not in scope.seen:
-        value = scope.read(stmt.value, forced or scope.shared.fresh(stmt.name), stmt.loc)
+        value = scope.read(stmt.value, forced or scope.shared.fresh(stmt.user), stmt.loc)
         if not changes and not _stored(scope, stmt.value):
             scope.seen[stmt.value] = value
     else:
@@ -73,7 +73,7 @@ def _assign(scope: Scope, stmt: Assign) -> None:
         if isinstance(lowered, Const) and not changes:
             scope.locals[stmt.name] = lowered
             return
-        name = forced or scope.shared.fresh(stmt.name)
+        name = forced or scope.shared.fresh(stmt.user)
         value = Var(name, lowered.type)
         scope.steps.append(Let(name, _typed(lowered) if changes else lowered, stmt.loc))
     scope.locals[stmt.name] = value

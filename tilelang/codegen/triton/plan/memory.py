@@ -372,11 +372,12 @@ class LoopMemory:
         There are boxes of rows of one head: [64, 1, 128] becomes no matrix where it lies, as
         [1, 64, 128] does.
         """
-        through, parts = self.of.asynchronous(dot), self.of.pipe.parts(dot)
-        if parts > 1 and (self.of.pipe.boxes or (through and self.of.pipe.target.columns)):
+        through, columns = self.of.asynchronous(dot), self.of.pipe.target.columns > 0
+        if self.of.pipe.parts(dot) > 1 and (self.of.pipe.boxes or (through and columns)):
             return True
         places = [n for n, entry in enumerate(load.index) if isinstance(entry, At)]
-        return through and self.of.pipe.boxes and any(n >= len(places) for n in places)
+        registers = through and not columns and self.of.pipe.boxes
+        return registers and any(n >= len(places) for n in places)
 
     def _flat(self, dot: Apply, side: int) -> bool:
         """Whether an operand is copied as a matrix, or as several of them: not as one of a batch.

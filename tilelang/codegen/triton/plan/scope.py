@@ -29,6 +29,7 @@ from tilelang.ir import (
     Var,
     integers,
     map_children,
+    read_by,
 )
 from tilelang.ir.lanes import arange
 from tilelang.ir.names import take
@@ -121,6 +122,14 @@ class Scope:
     def named(self, value: Expr, wish: str, loc: Loc | None = None) -> Expr:
         """A lowered value as what is cheap to write again."""
         return value if isinstance(value, Var | Const) else self.let(wish, value, loc)
+
+    def _before(self, value: Expr) -> Var | None:
+        """The name that this body has for a value already; None for what an iteration changes."""
+        changed = set(self.wished.values())
+        if not changed.isdisjoint(read_by((value,))):
+            return None
+        lets = (s for s in self.steps if isinstance(s, Let) and s.name not in changed)
+        return next((Var(s.name, value.type) for s in lets if s.value == value), None)
 
     def own_name(self, value: Expr, wish: str) -> Var:
         """A lowered value as a name that expressions of the IR may hold."""
@@ -312,7 +321,8 @@ class Scope:
                 case _:
                     pass  # a position that every lane computes itself
             if rows is not None:
-                named = self.named(self.lower(rows, loc), f"{tensor}_rows", loc)
+                lowered = self.lower(rows, loc)
+                named = self._before(lowered) or self.named(lowered, f"{tensor}_rows", loc)
                 entry = Gather(self.own_name(named, tensor))
             made.append(entry)
         return tuple(made)
