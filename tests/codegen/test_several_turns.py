@@ -303,3 +303,34 @@ def test_a_step_has_no_more_turns_than_its_text_may_hold():
     assert "p * 64 + 63" in summed.source(
         *arguments, config=tile.Config({"p": 64}), target="tpu:v5e"
     )
+
+
+@tile.kernel
+def products(q, pages, table, lengths):
+    """y[h, t] = the sum of q[h, t] @ its pages of head h: [H, 16 B, P] and [H, N, P, D]."""
+    H, T, _ = q.shape
+    B, most = table.shape
+    y = hl.zeros([H, T, pages.shape[3]], dtype=q.dtype)
+    for h, b in hl.grid([H, B]):
+        for t in hl.tile(b * 16, b * 16 + 16, max_extent=16):
+            acc = hl.zeros([t, pages.shape[3]], dtype=hl.float32)
+            for p in hl.grid(0, lengths[b], max_extent=most):
+                acc = hl.dot(q[h, t, :], pages[h, table[b, p], :, :], acc=acc)
+            y[h, t, :] = acc.to(y.dtype)
+    return y
+
+
+def test_steps_of_one_small_product_have_all_heads_and_several_pages():
+    """By v6e's schedules 40 us for 390 that a page of one head in each step takes."""
+    q, pages = tile.spec((8, 256, 128), HALF), tile.spec((8, 512, 128, 128), HALF)
+    given = q, pages, tile.spec((16, 16), "int32"), tile.spec((16,), "int32")
+    config = products.default_config(*given, target="tpu:v6e")
+    assert config.within == ("h",) and dict(config.blocks)["p"] == 4
+    shapes = (3, 32, 8), (3, 4, 8, 40)
+    a, b = (np.random.default_rng(0).standard_normal(s, np.float32) for s in shapes)
+    table, lengths = np.array([[1, 0, 3], [2, 2, 0]], np.int32), np.array([3, 1], np.int32)
+    small = tile.Config({"p": 2, "t": 16}, within=["h"])
+    found = np.asarray(products(a, b, table, lengths, config=small))
+    pairs = [(a[:, :16], b[:, [1, 0, 3]]), (a[:, 16:], b[:, [2]])]
+    exact = np.concatenate([np.einsum("htp,hnpd->htd", *pair) for pair in pairs], 1)
+    np.testing.assert_allclose(found, exact, 1e-4, 1e-4)

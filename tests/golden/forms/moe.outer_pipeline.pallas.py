@@ -1,4 +1,4 @@
-"""moe for tpu:v6e, blocks td=2048, tn=1024, tn_1=1024, ts=128, tt=128."""
+"""moe for tpu:v6e, blocks td=2048, tn=1024, tn_1=1024, ts=128, tt=64."""
 
 import jax
 import jax.numpy as jnp
@@ -70,11 +70,11 @@ def moe_1_kernel(offsets, x_picked, w, z, e_of, ts_of):
 
 
 def moe_2_kernel(z_picked, gate, y):
-    # tt: grid dimension, blocks of 128; parallel: each tt writes its own rows of y
+    # tt: grid dimension, blocks of 64; parallel: each tt writes its own rows of y
     # tn_1: one tile, blocks of 1024; parallel: each tn writes its own columns of y
     def step(z_picked_ref, gate_ref, z_picked_1_ref, z_picked_2_ref, z_picked_3_ref, y_ref):
         # moe.py:59: acc = torch.zeros([tt, tn], dtype=torch.float32)
-        acc = jnp.zeros((128, 1024), jnp.float32)
+        acc = jnp.zeros((64, 1024), jnp.float32)
         # moe.py:61: acc = acc + gate[tt, k].to(torch.float32)[:, None] * z[slot[tt, k], tn]
         z_rows = z_picked_ref[...]
         picked_row = jax.lax.broadcasted_iota(jnp.int32, (1, 4), 1) == 0
@@ -97,15 +97,15 @@ def moe_2_kernel(z_picked, gate, y):
 
     pltpu.emit_pipeline(
         step,
-        grid=(32,),
+        grid=(64,),
         in_specs=[
-            pl.BlockSpec((None, 128, 1024), lambda tt: (0, tt, 0), pipeline_mode=pl.Buffered(4)),
-            pl.BlockSpec((128, 4), lambda tt: (tt, 0), pipeline_mode=pl.Buffered(4)),
-            pl.BlockSpec((None, 128, 1024), lambda tt: (1, tt, 0), pipeline_mode=pl.Buffered(4)),
-            pl.BlockSpec((None, 128, 1024), lambda tt: (2, tt, 0), pipeline_mode=pl.Buffered(4)),
-            pl.BlockSpec((None, 128, 1024), lambda tt: (3, tt, 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((None, 64, 1024), lambda tt: (0, tt, 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((64, 4), lambda tt: (tt, 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((None, 64, 1024), lambda tt: (1, tt, 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((None, 64, 1024), lambda tt: (2, tt, 0), pipeline_mode=pl.Buffered(4)),
+            pl.BlockSpec((None, 64, 1024), lambda tt: (3, tt, 0), pipeline_mode=pl.Buffered(4)),
         ],
-        out_specs=[pl.BlockSpec((128, 1024), lambda tt: (tt, 0))],
+        out_specs=[pl.BlockSpec((64, 1024), lambda tt: (tt, 0))],
         dimension_semantics=(pltpu.PARALLEL,),
     )(z_picked, gate, z_picked, z_picked, z_picked, y)
 

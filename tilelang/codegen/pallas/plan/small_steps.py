@@ -78,11 +78,11 @@ def beside_each_other(planned: Plan) -> str | None:
 def smaller(planned: Plan) -> Iterator[dict[str, int]]:
     """Its blocks with the largest ones halved again and again; whole ones where none multiplies.
 
-    With products they are as large as programs may be long, of one iteration.
+    With products they are as large as programs may be long, of one iteration, or the least.
     """
     blocks = dict(planned.blocks)
     largest = max(blocks.values(), default=0)
-    if not any(map(_multiplies, planned.launches)):
+    if largest <= LEAST or not any(map(_multiplies, planned.launches)):
         yield blocks
     while (largest := 1 << max(largest - 1, 1).bit_length() - 1) >= LEAST:
         blocks = {name: min(size, largest) for name, size in blocks.items()}
@@ -167,16 +167,16 @@ def _multiplies(launch: Launch) -> bool:
 
 
 def _products(launch: Launch) -> int:
-    """Numbers in the largest of several products, of which some heads may share one; else 0."""
+    """Numbers in the largest product, of which some heads may share one; 0 if there is none."""
     if launch.table is None or launch.form != "pipeline":
         return 0
     found = [e for e in _values(launch) if isinstance(e, Apply) and e.op == "dot"]
-    return _largest(launch, found) if len(found) > 1 else 0
+    return _largest(launch, found)
 
 
 def _values(launch: Launch) -> Iterator[PExpr]:
-    bodies = (flat(section.body) for section in launch.sections)
-    return (e for body in bodies for stmt in body for e in parts_of(stmt))
+    stmts = (stmt for section in launch.sections for stmt in section.body)
+    return (e for stmt in stmts for e in parts_of(stmt))  # of loops inside, too
 
 
 def _largest(launch: Launch, values: Iterable[PExpr]) -> int:
