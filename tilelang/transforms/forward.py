@@ -10,32 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from .. import ir
 from ..analysis.facts import Facts
 from ..errors import Loc
-from ..ir import (
-    Along,
-    Assign,
-    At,
-    Carry,
-    Dim,
-    Expr,
-    Gather,
-    GridIndex,
-    Index,
-    KernelIR,
-    Load,
-    Loop,
-    Span,
-    Stmt,
-    Store,
-    TileIndex,
-    TileScalar,
-    Type,
-    Var,
-    index_exprs,
-    map_index,
-    rewrite,
-)
+from ..ir import index_exprs, map_index, rewrite
 from .graph import Graph
 from .ranges import of_axis, same, without_hull
 from .refuse import Underivable
@@ -49,10 +27,10 @@ class Stored:
     """A store: `tensor[index] = value`, or an update that adds the value; axes around it."""
 
     tensor: str
-    index: tuple[Index, ...]
-    type: Type
-    value: Expr
-    mask: Expr | None
+    index: tuple[ir.Index, ...]
+    type: ir.Type
+    value: ir.Expr
+    mask: ir.Expr | None
     around: tuple[str, ...]
     adds: bool
     loc: Loc
@@ -66,7 +44,7 @@ class Launched:
     axis that stands for one of the author's.  `inside` is in which loops a load is done.
     """
 
-    loop: Loop
+    loop: ir.Loop
     graph: Graph
     stores: tuple[Stored, ...]
     written: Mapping[str, str]
@@ -78,27 +56,27 @@ class Launched:
 class _Reader:
     """Collects the launch; `names` are the author's values, `same` the axis that one stands for."""
 
-    kernel: KernelIR
+    kernel: ir.KernelIR
     facts: Facts
     graph: Graph = field(default_factory=Graph)
-    names: dict[str, Expr] = field(default_factory=dict)
+    names: dict[str, ir.Expr] = field(default_factory=dict)
     same: dict[str, str] = field(default_factory=dict)
     stores: list[Stored] = field(default_factory=list)
     written: dict[str, str] = field(default_factory=dict)
     inside: dict[str, tuple[str, ...]] = field(default_factory=dict)
     around: tuple[str, ...] = ()
 
-    def value(self, expr: Expr, hint: str = "") -> Expr:
+    def value(self, expr: ir.Expr, hint: str = "") -> ir.Expr:
         """An expression of the author's in names of the graph."""
         return self.graph.add(rewrite(expr, self._leaf), hint)
 
-    def _leaf(self, expr: Expr) -> Expr | None:
+    def _leaf(self, expr: ir.Expr) -> ir.Expr | None:
         match expr:
-            case Var(name):
+            case ir.Var(name):
                 return self.names[name]
-            case GridIndex(axis) | TileIndex(axis) | TileScalar(axis):
+            case ir.GridIndex(axis) | ir.TileIndex(axis) | ir.TileScalar(axis):
                 return replace(expr, axis=self.same[axis], type=self.typed(expr.type))
-            case Load():
+            case ir.Load():
                 index = tuple(self.entry(i) for i in expr.index)
                 mask = None if expr.mask is None else self.value(expr.mask)
                 return self.loaded(
@@ -109,55 +87,55 @@ class _Reader:
             case _:
                 return None
 
-    def loaded(self, load: Load) -> Expr:
+    def loaded(self, load: ir.Load) -> ir.Expr:
         """A load by its name; noted is inside of which loops it is done."""
         made = self.graph.add(load)
-        assert isinstance(made, Var)
+        assert isinstance(made, ir.Var)
         before = self.inside.get(made.name, self.around)
         self.inside[made.name] = tuple(a for a in self.around if a in before)
         return made
 
-    def _renamed(self, expr: Expr) -> Expr:
+    def _renamed(self, expr: ir.Expr) -> ir.Expr:
         """An operation along an axis that another one stands for."""
         args = tuple(self.value(a) for a in getattr(expr, "args", ()))
         return replace(expr, args=args, type=self.typed(expr.type))
 
-    def typed(self, type: Type) -> Type:
+    def typed(self, type: ir.Type) -> ir.Type:
         """The type along the axes that stand for others."""
         shape = tuple(self.same.get(d, d) if isinstance(d, str) else d for d in type.shape)
-        return Type(shape, type.dtype)
+        return ir.Type(shape, type.dtype)
 
-    def entry(self, index: Index) -> Index:
+    def entry(self, index: ir.Index) -> ir.Index:
         """An entry of an index in names of the graph."""
         moved = map_index(index, self.value)
-        return replace(moved, axis=self.same[moved.axis]) if isinstance(moved, Along) else moved
+        return replace(moved, axis=self.same[moved.axis]) if isinstance(moved, ir.Along) else moved
 
     # ------------------------------------------------------------ statements
 
-    def body(self, body: tuple[Stmt, ...], around: tuple[str, ...]) -> None:
+    def body(self, body: tuple[ir.Stmt, ...], around: tuple[str, ...]) -> None:
         for stmt in body:
             self.around = around
             match stmt:
-                case Assign(name, value, _, user):
+                case ir.Assign(name, value, _, user):
                     self.names[name] = made = self.value(value)
                     self.note(made, name, user)
-                case Store():
+                case ir.Store():
                     self.stores.append(self.store(stmt, around))
-                case Loop():
+                case ir.Loop():
                     self.loop(stmt, around)
                 case _:
                     assert_never(stmt)
 
-    def note(self, value: Expr, name: str, user: str) -> None:
+    def note(self, value: ir.Expr, name: str, user: str) -> None:
         """The author's kernel computes a value, and calls it so."""
-        if not isinstance(value, Var):
+        if not isinstance(value, ir.Var):
             return
         if set(self.around) <= self.graph.scope(value):  # else it is computed once too often
             self.written.setdefault(value.name, name)
         if value.name in self.graph.values:
             self.graph.hints.setdefault(value.name, user)
 
-    def store(self, store: Store, around: tuple[str, ...]) -> Stored:
+    def store(self, store: ir.Store, around: tuple[str, ...]) -> Stored:
         adds = store.combine == "add"
         if store.combine is not None and not adds:
             raise Underivable(f"rows are combined by their {store.combine}", store.loc)
@@ -165,14 +143,14 @@ class _Reader:
         mask = None if store.mask is None else self.value(store.mask)
         index = tuple(self.entry(i) for i in store.index)
         value = self.value(addend)
-        kind = Type(block(index), self.kernel.tensor(store.tensor).dtype)
+        kind = ir.Type(block(index), self.kernel.tensor(store.tensor).dtype)
         return Stored(store.tensor, index, kind, value, mask, around, adds, store.loc)
 
-    def loop(self, loop: Loop, around: tuple[str, ...]) -> None:
+    def loop(self, loop: ir.Loop, around: tuple[str, ...]) -> None:
         axis = self.open(loop, around)
         first = [self.value(c.init) for c in loop.carries]
         for carry in loop.carries:
-            self.names[carry.name] = Var(carry.name, self.typed(carry.init.type))
+            self.names[carry.name] = ir.Var(carry.name, self.typed(carry.init.type))
         stored = len(self.stores)
         self.body(loop.body, (*around, axis))
         self.around = (*around, axis)
@@ -190,21 +168,26 @@ class _Reader:
             self.note(value, carry.out, carry.user)
 
     def results(
-        self, loop: Loop, axis: str, first: list[Expr], after: list[Expr], met: Mapping[str, Expr]
-    ) -> tuple[Expr, ...]:
-        carried = [Var(c.name, e.type) for c, e in zip(loop.carries, first, strict=True)]
+        self,
+        loop: ir.Loop,
+        axis: str,
+        first: list[ir.Expr],
+        after: list[ir.Expr],
+        met: Mapping[str, ir.Expr],
+    ) -> tuple[ir.Expr, ...]:
+        carried = [ir.Var(c.name, e.type) for c, e in zip(loop.carries, first, strict=True)]
         users = {c.name: _said(c) for c in loop.carries}
         return result(self.graph, axis, carried, first, after, users, met)
 
     def met(
-        self, loop: Loop, axis: str, first: list[Expr], after: list[Expr], stored: int
-    ) -> Mapping[str, Expr]:
+        self, loop: ir.Loop, axis: str, first: list[ir.Expr], after: list[ir.Expr], stored: int
+    ) -> Mapping[str, ir.Expr]:
         """What iterations meet of carries that they read; it stands in stores and in `after` then.
 
         stored  how many stores there were before the loop
         """
         graph, stores = self.graph, self.stores[stored:]
-        carried = [Var(c.name, e.type) for c, e in zip(loop.carries, first, strict=True)]
+        carried = [ir.Var(c.name, e.type) for c, e in zip(loop.carries, first, strict=True)]
         read = [e for s in stores for e in _read_by(s)]
         made = scans(graph, axis, carried, first, after, read)
         for carry in loop.carries:
@@ -213,8 +196,8 @@ class _Reader:
         if not made:
             return made
         for name, own in tuple(self.written.items()):
-            value = graph.replaced(Var(name, graph.values[name].type), made)
-            if isinstance(value, Var) and value.name != name:
+            value = graph.replaced(ir.Var(name, graph.values[name].type), made)
+            if isinstance(value, ir.Var) and value.name != name:
                 self.written.setdefault(value.name, own)
         self.stores[stored:] = [_replaced(graph, s, made) for s in stores]
         for place, carry in enumerate(carried):
@@ -222,7 +205,7 @@ class _Reader:
             after[place] = graph.replaced(after[place], others)
         return made
 
-    def open(self, loop: Loop, around: tuple[str, ...]) -> str:
+    def open(self, loop: ir.Loop, around: tuple[str, ...]) -> str:
         """The axis of a loop, or one with the same range whose loop does not contain this one."""
         axis = self.kernel.axis(loop.axis)
         rises = self.facts.axis(loop.axis).rises
@@ -235,33 +218,33 @@ class _Reader:
         return name
 
 
-def block(index: tuple[Index, ...]) -> tuple[Dim, ...]:
+def block(index: tuple[ir.Index, ...]) -> tuple[ir.Dim, ...]:
     """The shape of what an index picks."""
-    shape: list[Dim] = []
+    shape: list[ir.Dim] = []
     for entry in index:
         match entry:
-            case Along(axis):
+            case ir.Along(axis):
                 shape.append(axis)
-            case Span(start, stop):
+            case ir.Span(start, stop):
                 shape.append(stop - start)
-            case Gather(expr):
+            case ir.Gather(expr):
                 shape += expr.type.shape
-            case At():
+            case ir.At():
                 pass
             case _:
                 assert_never(entry)
     return tuple(shape)
 
 
-def _read_by(store: Stored) -> list[Expr]:
+def _read_by(store: Stored) -> list[ir.Expr]:
     indices = [e for i in store.index for e in index_exprs(i)]
     return [store.value, *indices, *(() if store.mask is None else (store.mask,))]
 
 
-def _replaced(graph: Graph, store: Stored, values: Mapping[str, Expr]) -> Stored:
+def _replaced(graph: Graph, store: Stored, values: Mapping[str, ir.Expr]) -> Stored:
     """The store with other values in the place of names."""
 
-    def of(expr: Expr) -> Expr:
+    def of(expr: ir.Expr) -> ir.Expr:
         return graph.replaced(expr, values)
 
     index = tuple(map_index(i, of) for i in store.index)
@@ -269,11 +252,11 @@ def _replaced(graph: Graph, store: Stored, values: Mapping[str, Expr]) -> Stored
     return replace(store, index=index, value=of(store.value), mask=mask)
 
 
-def _said(carry: Carry) -> tuple[str, Loc]:
+def _said(carry: ir.Carry) -> tuple[str, Loc]:
     return carry.user, carry.loc
 
 
-def read(kernel: KernelIR, facts: Facts, loop: Loop) -> Launched:
+def read(kernel: ir.KernelIR, facts: Facts, loop: ir.Loop) -> Launched:
     """A top-level loop as what it stores; Underivable where that is no formula."""
     reader = _Reader(kernel, facts)
     reader.body((loop,), ())
@@ -286,6 +269,6 @@ def read(kernel: KernelIR, facts: Facts, loop: Loop) -> Launched:
     return Launched(loop, graph, stores, reader.written, reader.same, reader.inside)
 
 
-def _carries(loop: Loop) -> list[Carry]:
-    inner = [c for s in loop.body if isinstance(s, Loop) for c in _carries(s)]
+def _carries(loop: ir.Loop) -> list[ir.Carry]:
+    inner = [c for s in loop.body if isinstance(s, ir.Loop) for c in _carries(s)]
     return [*loop.carries, *inner]

@@ -12,24 +12,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
+from .. import ir
 from ..errors import Loc
-from ..ir import (
-    Along,
-    Apply,
-    Axis,
-    Const,
-    Dim,
-    Expr,
-    GridIndex,
-    Load,
-    TileIndex,
-    TileScalar,
-    Type,
-    Var,
-    children,
-    index_exprs,
-    map_children,
-)
+from ..ir import children, index_exprs, map_children
 from .simplify import simplified
 
 How = Literal["sum", "max", "min"]
@@ -40,9 +25,9 @@ class Over:
     """What a loop over `axis` makes of a value: its sum, or its largest or smallest."""
 
     axis: str
-    value: Expr
+    value: ir.Expr
     how: How
-    type: Type
+    type: ir.Type
     loc: Loc | None = field(default=None, compare=False)
 
 
@@ -65,9 +50,9 @@ class AxisRange:
     extent   most positions between begin and end
     """
 
-    axis: Axis
-    begin: Expr
-    end: Expr
+    axis: ir.Axis
+    begin: ir.Expr
+    end: ir.Expr
     near: tuple[Near, ...]
     extent: int | None
 
@@ -82,22 +67,22 @@ class Scan:
     """
 
     axis: str
-    value: Expr
-    factor: Expr | None
-    first: Expr
-    type: Type
+    value: ir.Expr
+    factor: ir.Expr | None
+    first: ir.Expr
+    type: ir.Type
     whole: bool = False
     back: bool = False
     loc: Loc | None = field(default=None, compare=False)
 
     @property
-    def parts(self) -> tuple[Expr, ...]:
+    def parts(self) -> tuple[ir.Expr, ...]:
         """What it is computed from at once."""
         own = (self.value, self.first)
         return own if self.factor is None else (*own, self.factor)
 
 
-Term = Apply | Load | Over | Scan
+Term = ir.Apply | ir.Load | Over | Scan
 
 
 @dataclass
@@ -107,32 +92,32 @@ class Graph:
     ranges: dict[str, AxisRange] = field(default_factory=dict)
     values: dict[str, Term] = field(default_factory=dict)
     hints: dict[str, str] = field(default_factory=dict)
-    _names: dict[Term, Expr] = field(default_factory=dict)
+    _names: dict[Term, ir.Expr] = field(default_factory=dict)
     _scopes: dict[str, frozenset[str]] = field(default_factory=dict)
 
     # ------------------------------------------------------------ making
 
-    def add(self, expr: Expr, hint: str = "") -> Expr:
+    def add(self, expr: ir.Expr, hint: str = "") -> ir.Expr:
         """The name, number or index that stands for an expression."""
-        if not isinstance(expr, Apply | Load):
+        if not isinstance(expr, ir.Apply | ir.Load):
             return expr
         term = simplified(map_children(expr, self.add), self.term)
-        if isinstance(term, Apply | Load) and children(term) != children(expr):
+        if isinstance(term, ir.Apply | ir.Load) and children(term) != children(expr):
             term = map_children(term, self.add)  # what simplifying made may be new
-        return self.named(term, hint) if isinstance(term, Apply | Load) else term
+        return self.named(term, hint) if isinstance(term, ir.Apply | ir.Load) else term
 
-    def named(self, term: Term, hint: str = "") -> Expr:
+    def named(self, term: Term, hint: str = "") -> ir.Expr:
         """The name of a value whose parts have names."""
         found = self._names.get(term)
         if found is None:
             name = f"%{len(self.values)}"
             self.values[name] = term
-            found = self._names[term] = Var(name, term.type)
-        if hint and isinstance(found, Var):
+            found = self._names[term] = ir.Var(name, term.type)
+        if hint and isinstance(found, ir.Var):
             self.hints.setdefault(found.name, hint)
         return found
 
-    def over(self, axis: str, value: Expr, how: How, loc: Loc | None) -> Expr:
+    def over(self, axis: str, value: ir.Expr, how: How, loc: Loc | None) -> ir.Expr:
         """The sum, the largest or the smallest of a value over an axis.
 
         The largest of what an axis says nothing about is that itself, and nothing is compared with
@@ -154,23 +139,23 @@ class Graph:
 
     # ------------------------------------------------------------ asking
 
-    def term(self, expr: Expr) -> Term | Expr:
+    def term(self, expr: ir.Expr) -> Term | ir.Expr:
         """What a name stands for; other expressions stand for themselves."""
-        return self.values.get(expr.name, expr) if isinstance(expr, Var) else expr
+        return self.values.get(expr.name, expr) if isinstance(expr, ir.Var) else expr
 
-    def parts(self, expr: Expr) -> tuple[Expr, ...]:
+    def parts(self, expr: ir.Expr) -> tuple[ir.Expr, ...]:
         """What a value is computed from at once."""
         match self.term(expr):
             case Over(_, value):
                 return (value,)
             case Scan() as term:
                 return term.parts
-            case Apply() | Load() as term:
+            case ir.Apply() | ir.Load() as term:
                 return children(term)
             case _:
                 return ()
 
-    def reached(self, roots: Iterable[Expr], until: Collection[str] = ()) -> dict[str, Term]:
+    def reached(self, roots: Iterable[ir.Expr], until: Collection[str] = ()) -> dict[str, Term]:
         """Every value that the roots are computed from, themselves too: parts first.
 
         Values in `until` are reached, and not what they are computed from.
@@ -180,7 +165,7 @@ class Graph:
         seen: set[str] = set()
         while stack:
             expr, done = stack.pop()
-            if not isinstance(expr, Var) or expr.name not in self.values:
+            if not isinstance(expr, ir.Var) or expr.name not in self.values:
                 continue
             if done:
                 found[expr.name] = self.values[expr.name]
@@ -191,33 +176,33 @@ class Graph:
                     stack += [(e, False) for e in self.parts(expr)]
         return found
 
-    def operands(self, expr: Expr, op: str) -> tuple[Expr, ...]:
+    def operands(self, expr: ir.Expr, op: str) -> tuple[ir.Expr, ...]:
         """The values that an operation which may be regrouped puts together."""
         term = self.term(expr)
-        if isinstance(term, Apply) and term.op == op:
+        if isinstance(term, ir.Apply) and term.op == op:
             return tuple(p for a in term.args for p in self.operands(a, op))
         return (expr,)
 
-    def leaves(self, roots: Iterable[Expr]) -> Iterator[Expr]:
+    def leaves(self, roots: Iterable[ir.Expr]) -> Iterator[ir.Expr]:
         """Every index, number and carried name that the roots are computed from."""
         roots = tuple(roots)
         for expr in (*roots, *(p for t in self.reached(roots).values() for p in parts_of(t))):
-            if not isinstance(expr, Var) or expr.name not in self.values:
+            if not isinstance(expr, ir.Var) or expr.name not in self.values:
                 yield expr
 
-    def uses(self, expr: Expr, names: Collection[str]) -> bool:
+    def uses(self, expr: ir.Expr, names: Collection[str]) -> bool:
         """Whether a value is computed from one of the names."""
-        if isinstance(expr, Var) and expr.name in names:
+        if isinstance(expr, ir.Var) and expr.name in names:
             return True
         reached = self.reached((expr,)).values()
-        return any(isinstance(e, Var) and e.name in names for t in reached for e in parts_of(t))
+        return any(isinstance(e, ir.Var) and e.name in names for t in reached for e in parts_of(t))
 
-    def replaced(self, expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    def replaced(self, expr: ir.Expr, values: Mapping[str, ir.Expr]) -> ir.Expr:
         """The value with other values in the place of names."""
-        made: dict[str, Expr] = dict(values)
+        made: dict[str, ir.Expr] = dict(values)
 
-        def of(part: Expr) -> Expr:
-            return made.get(part.name, part) if isinstance(part, Var) else part
+        def of(part: ir.Expr) -> ir.Expr:
+            return made.get(part.name, part) if isinstance(part, ir.Var) else part
 
         for name, term in self.reached((expr,), until=frozenset(values)).items():
             if name in made:
@@ -235,15 +220,15 @@ class Graph:
 
     # ------------------------------------------------------------ scopes
 
-    def scope(self, expr: Expr) -> frozenset[str]:
+    def scope(self, expr: ir.Expr) -> frozenset[str]:
         """The axes that must be open for a value to mean something."""
-        if isinstance(expr, Var) and expr.name in self.values:
+        if isinstance(expr, ir.Var) and expr.name in self.values:
             if expr.name not in self._scopes:
                 for name, term in self.reached((expr,), until=self._scopes).items():
                     self._scopes.setdefault(name, self._scope(term))
             return self._scopes[expr.name]
         match expr:
-            case GridIndex(axis) | TileIndex(axis) | TileScalar(axis):
+            case ir.GridIndex(axis) | ir.TileIndex(axis) | ir.TileScalar(axis):
                 return self.closed((axis,))
             case _:
                 return self._along(expr.type.shape)
@@ -258,11 +243,13 @@ class Graph:
             case _:
                 pass
         axes = (
-            [i.axis for i in term.index if isinstance(i, Along)] if isinstance(term, Load) else ()
+            [i.axis for i in term.index if isinstance(i, ir.Along)]
+            if isinstance(term, ir.Load)
+            else ()
         )
         return inner | self.closed(axes) | self._along(term.type.shape)
 
-    def _along(self, shape: Iterable[Dim]) -> frozenset[str]:
+    def _along(self, shape: Iterable[ir.Dim]) -> frozenset[str]:
         return self.closed(d for d in shape if isinstance(d, str))
 
     def bounds(self, axis: str) -> frozenset[str]:
@@ -280,30 +267,30 @@ class Graph:
         return tuple(a for a in self.ranges if a in axes)
 
 
-def parts_of(term: Term) -> tuple[Expr, ...]:
+def parts_of(term: Term) -> tuple[ir.Expr, ...]:
     """What a value is computed from at once."""
     match term:
         case Over(_, value):
             return (value,)
         case Scan():
             return term.parts
-        case Apply():
+        case ir.Apply():
             return term.args
-        case Load():
+        case ir.Load():
             inner = tuple(e for i in term.index for e in index_exprs(i))
             return inner if term.mask is None else (*inner, term.mask)
         case _:
             assert_never(term)
 
 
-def number(expr: Expr, term: Term | Expr) -> float | int | None:
+def number(expr: ir.Expr, term: Term | ir.Expr) -> float | int | None:
     """The number that a value is everywhere, if it is one."""
     match term:
-        case Const(value):
+        case ir.Const(value):
             return value
-        case Apply("full", ()):
+        case ir.Apply("full", ()):
             return term.attr("value")
-        case Apply("broadcast" | "cast" | "expand_dims", (Const(value),)):
+        case ir.Apply("broadcast" | "cast" | "expand_dims", (ir.Const(value),)):
             return value
         case _:
             return None

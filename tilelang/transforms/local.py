@@ -8,55 +8,39 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ..ir import (
-    Apply,
-    At,
-    Axis,
-    Body,
-    Const,
-    Expr,
-    KernelIR,
-    Load,
-    Loop,
-    Param,
-    Stmt,
-    Store,
-    Tensor,
-    exprs_of,
-    inlined,
-    map_body,
-)
+from .. import ir
 from ..ir import definitions as assigned
+from ..ir import exprs_of, inlined, map_body
 from ..ir.traversal import loads, map_range
 from .multiples import uncast
 from .partition import FOLDS, INT, Factor
 from .positions import limits, of_whole
 
 
-def local(ir: KernelIR, split: Mapping[Factor, int]) -> KernelIR:
+def local(kernel: ir.KernelIR, split: Mapping[Factor, int]) -> ir.KernelIR:
     """What each device runs when each of these factors is split into so many parts."""
     parts = {place: n for factor, n in split.items() for place in factor.dims}
     edges = {place: n for factor, n in split.items() for place in factor.edges}
     axes = {axis: factor.size // n for factor, n in split.items() for axis in factor.axes}
     sums = {t: d for factor in split if factor.kind in FOLDS for t, d in factor.added}
 
-    def shape(tensor: Tensor) -> tuple[int, ...]:
+    def shape(tensor: ir.Tensor) -> tuple[int, ...]:
         places = [((tensor.name, dim), size) for dim, size in enumerate(tensor.shape)]
         return tuple(
             (size - 1) // edges[place] + 1 if place in edges else size // parts.get(place, 1)
             for place, size in places
         )
 
-    values, given = assigned(ir.body), more(ir, split)
+    values, given = assigned(kernel.body), more(kernel, split)
     firsts = {axis: _number(name) for name, f in given.firsts.items() for axis in f.axes}
     visit, numbered = of_whole(firsts, {of: twin for twin, of in given.wholes.items()})
 
-    def partial_sums(stmt: Stmt) -> Body:
-        if isinstance(stmt, Store) and stmt.tensor in sums and stmt.combine is None:
+    def partial_sums(stmt: ir.Stmt) -> ir.Body:
+        if isinstance(stmt, ir.Store) and stmt.tensor in sums and stmt.combine is None:
             stmt = replace(stmt, value=uncast(inlined(stmt.value, values)))
         return (numbered(stmt),)
 
-    def ranged(axis: Axis) -> Axis:
+    def ranged(axis: ir.Axis) -> ir.Axis:
         """The axis on one device: of a ragged range what it has of it."""
         if axis.name not in axes:
             return map_range(axis, visit)
@@ -69,23 +53,23 @@ def local(ir: KernelIR, split: Mapping[Factor, int]) -> KernelIR:
         low, high = part.limit(begin, "maximum", 0), part.limit(end, "minimum", own)
         return replace(shorter, begin=low, end=high)
 
-    def part(tensor: Tensor) -> Tensor:
+    def part(tensor: ir.Tensor) -> ir.Tensor:
         own, view = shape(tensor), tensor.view
         if view is not None and view.how == "reshape":
             view = replace(view, arg=own)
         return replace(tensor, shape=own, dtype=sums.get(tensor.name, tensor.dtype), view=view)
 
     return replace(
-        ir,
-        params=(*ir.params, *(Param(name, name) for name in given.names)),
+        kernel,
+        params=(*kernel.params, *(ir.Param(name, name) for name in given.names)),
         tensors=(
-            *map(part, ir.tensors),
-            *(replace(ir.tensor(of), name=twin, shape=shape(ir.tensor(of)))
+            *map(part, kernel.tensors),
+            *(replace(kernel.tensor(of), name=twin, shape=shape(kernel.tensor(of)))
               for twin, of in given.wholes.items()),
-            *(Tensor(name, (1,), "int32", "input", ir.loc) for name in given.firsts),
+            *(ir.Tensor(name, (1,), "int32", "input", kernel.loc) for name in given.firsts),
         ),
-        axes=tuple(map(ranged, ir.axes)),
-        body=tuple(s for s in map_body(ir.body, partial_sums) if isinstance(s, Loop)),
+        axes=tuple(map(ranged, kernel.axes)),
+        body=tuple(s for s in map_body(kernel.body, partial_sums) if isinstance(s, ir.Loop)),
     )  # fmt: skip
 
 
@@ -106,30 +90,30 @@ class More:
         return (*self.wholes, *self.firsts)
 
 
-def more(ir: KernelIR, split: Collection[Factor]) -> More:
+def more(kernel: ir.KernelIR, split: Collection[Factor]) -> More:
     """What the kernel of one device is given besides its shards."""
     clipped = {name for factor in split for name in factor.clipped}
-    read = {load.tensor for e in _numbers(ir, split) for load in loads(e)}
+    read = {load.tensor for e in _numbers(kernel, split) for load in loads(e)}
     return More(
         {f"{name}_of_all": name for name in sorted(clipped & read)},
         {f"first_of_{min(f.axes)}": f for f in split if f.counted},
     )
 
 
-def _numbers(ir: KernelIR, split: Collection[Factor]) -> Iterator[Expr]:
+def _numbers(kernel: ir.KernelIR, split: Collection[Factor]) -> Iterator[ir.Expr]:
     """Everything but the offsets that the ranges of devices are clipped to."""
-    values = assigned(ir.body)
+    values = assigned(kernel.body)
     clipped = {axis: factor.clipped for factor in split for axis in factor.axes}
-    yield from exprs_of(ir.body, (axis for axis in ir.axes if axis.name not in clipped))
-    for axis in (axis for axis in ir.axes if axis.name in clipped):
+    yield from exprs_of(kernel.body, (axis for axis in kernel.axes if axis.name not in clipped))
+    for axis in (axis for axis in kernel.axes if axis.name in clipped):
         for bound in (axis.begin, axis.end):
             for limit in limits(inlined(bound, values)):
-                if not isinstance(limit, Load) or limit.tensor not in clipped[axis.name]:
+                if not isinstance(limit, ir.Load) or limit.tensor not in clipped[axis.name]:
                     yield limit
 
 
-def _number(name: str) -> Load:
-    return Load(name, (At(Const(0, INT)),), INT)
+def _number(name: str) -> ir.Load:
+    return ir.Load(name, (ir.At(ir.Const(0, INT)),), INT)
 
 
 @dataclass(frozen=True)
@@ -140,27 +124,27 @@ class _OwnRange:
     """
 
     factor: Factor
-    first: Expr | None
-    visit: Callable[[Expr], Expr]
+    first: ir.Expr | None
+    visit: Callable[[ir.Expr], ir.Expr]
 
-    def limit(self, bound: Expr, op: str, most: int) -> Expr:
+    def limit(self, bound: ir.Expr, op: str, most: int) -> ir.Expr:
         """The bound, which is 0 or more, or the device's size or less; offsets are clipped before.
 
         Minima and maxima stay outside: it is by them that ranges are known.
         """
         match bound:
-            case Apply("minimum" | "maximum", (a, b)):
+            case ir.Apply("minimum" | "maximum", (a, b)):
                 return replace(bound, args=(self.limit(a, op, most), self.limit(b, op, most)))
-            case Load(tensor) if tensor in self.factor.clipped:
+            case ir.Load(tensor) if tensor in self.factor.clipped:
                 return replace(self.visit(bound), tensor=tensor)
             case _:
                 assert self.first is not None, "a computed bound counts from the first position"
-                own = Apply("sub", (self.visit(bound), self.first), INT)
-                return Apply(op, (own, Const(most, INT)), INT)
+                own = ir.Apply("sub", (self.visit(bound), self.first), INT)
+                return ir.Apply(op, (own, ir.Const(most, INT)), INT)
 
 
-def _shorter(axis: Axis, size: int) -> Axis:
+def _shorter(axis: ir.Axis, size: int) -> ir.Axis:
     most = None if axis.max_extent is None else min(axis.max_extent, size)
     if axis.static is None:
         return replace(axis, max_extent=most)
-    return replace(axis, end=Const(size, INT), max_extent=most)
+    return replace(axis, end=ir.Const(size, INT), max_extent=most)

@@ -11,30 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from .. import ir
 from ..errors import Loc
-from ..ir import (
-    Along,
-    Apply,
-    Assign,
-    Axis,
-    Carry,
-    Const,
-    Dim,
-    Expr,
-    Gather,
-    GridIndex,
-    Index,
-    Load,
-    Loop,
-    Stmt,
-    Store,
-    TileIndex,
-    TileScalar,
-    Type,
-    Var,
-    map_index,
-    walk,
-)
+from ..ir import map_index, walk
 from ..ir.names import take
 from ..language.build import binary, cast
 from ..language.dtypes import is_float
@@ -56,10 +35,10 @@ class StoreTarget:
     """A store of the nest: `tensor[index] = value` where `mask` holds, or an atomic addition."""
 
     tensor: str
-    index: tuple[Index, ...]
-    type: Type
-    value: Expr
-    mask: Expr | None
+    index: tuple[ir.Index, ...]
+    type: ir.Type
+    value: ir.Expr
+    mask: ir.Expr | None
     adds: bool
     loc: Loc
 
@@ -72,8 +51,8 @@ class _Scope:
     axis: str
     name: str
     back: bool = False  # its last index comes first
-    body: list[Stmt] = field(default_factory=list)
-    known: dict[str, Expr] = field(default_factory=dict)
+    body: list[ir.Stmt] = field(default_factory=list)
+    known: dict[str, ir.Expr] = field(default_factory=dict)
 
     @property
     def around(self) -> tuple[_Scope, ...]:
@@ -89,8 +68,8 @@ class _Scope:
 class _Item:
     """A value that a loop folds, beginning with `first`."""
 
-    value: Expr
-    first: Expr
+    value: ir.Expr
+    first: ir.Expr
     how: How
     user: str
 
@@ -100,28 +79,28 @@ class _Writer:
     """Writes one nest; `loads` are values that memory has."""
 
     graph: Graph
-    loads: Mapping[str, Expr]
+    loads: Mapping[str, ir.Expr]
     uses: Counter[str]
     sums: Mapping[str, frozenset[str]]
     taken: set[str]
-    axes: list[Axis]
+    axes: list[ir.Axis]
     loc: Loc
 
     # ------------------------------------------------------------ values
 
-    def value(self, expr: Expr, scope: _Scope) -> Expr:
+    def value(self, expr: ir.Expr, scope: _Scope) -> ir.Expr:
         """The value in names of the kernel, inside of an open loop."""
         match expr:
-            case GridIndex(axis):
+            case ir.GridIndex(axis):
                 return self.position(axis, scope)
-            case TileIndex(axis) | TileScalar(axis):
+            case ir.TileIndex(axis) | ir.TileScalar(axis):
                 return replace(expr, axis=self.axis(axis, scope), type=self.type(expr.type, scope))
-            case Var(name) if name in self.graph.values:
+            case ir.Var(name) if name in self.graph.values:
                 return self.of(name, scope)
             case _:
                 return expr
 
-    def of(self, name: str, scope: _Scope) -> Expr:
+    def of(self, name: str, scope: _Scope) -> ir.Expr:
         load = self.loads.get(name)
         if load is not None:
             return self.value(load, scope)
@@ -139,41 +118,41 @@ class _Writer:
             return home.known[name]
         return made
 
-    def is_named(self, name: str, term: Term, made: Expr, home: _Scope, scope: _Scope) -> bool:
+    def is_named(self, name: str, term: Term, made: ir.Expr, home: _Scope, scope: _Scope) -> bool:
         """Whether a value gets a name where it is computed, rather than a place in a formula."""
         if home.parent is None:  # nothing stands before the loops
             return False
-        if isinstance(term, Load) and any(isinstance(i, Gather) for i in term.index):
+        if isinstance(term, ir.Load) and any(isinstance(i, ir.Gather) for i in term.index):
             return True
-        size = sum(isinstance(e, Apply) for e in walk(made))
-        if size <= 1 and isinstance(term, Apply) and _is_free(term):
+        size = sum(isinstance(e, ir.Apply) for e in walk(made))
+        if size <= 1 and isinstance(term, ir.Apply) and _is_free(term):
             return False
         if not term.type.rank and not is_float(term.type.dtype) and size <= 2:
-            return self.uses[name] > 1 and (isinstance(term, Load) or name in self.graph.hints)
+            return self.uses[name] > 1 and (isinstance(term, ir.Load) or name in self.graph.hints)
         return self.uses[name] > 1 or size > LONGEST or (home is not scope and size > 0)
 
-    def made(self, term: Apply | Load, home: _Scope) -> Expr:
+    def made(self, term: ir.Apply | ir.Load, home: _Scope) -> ir.Expr:
         kind = self.type(term.type, home)
-        if isinstance(term, Apply):
+        if isinstance(term, ir.Apply):
             return replace(term, args=tuple(self.value(a, home) for a in term.args), type=kind)
         mask = None if term.mask is None else self.value(term.mask, home)
         return replace(term, index=self.index(term.index, home), mask=mask, type=kind)
 
-    def index(self, index: Iterable[Index], scope: _Scope) -> tuple[Index, ...]:
-        def moved(entry: Index) -> Index:
+    def index(self, index: Iterable[ir.Index], scope: _Scope) -> tuple[ir.Index, ...]:
+        def moved(entry: ir.Index) -> ir.Index:
             entry = map_index(entry, lambda e: self.value(e, scope))
-            if isinstance(entry, Along):
+            if isinstance(entry, ir.Along):
                 return replace(entry, axis=self.axis(entry.axis, scope))
             return entry
 
         return tuple(moved(entry) for entry in index)
 
-    def assign(self, hint: str, value: Expr, scope: _Scope) -> Var:
-        wish = hint or (f"{value.tensor}_block" if isinstance(value, Load) else "value")
+    def assign(self, hint: str, value: ir.Expr, scope: _Scope) -> ir.Var:
+        wish = hint or (f"{value.tensor}_block" if isinstance(value, ir.Load) else "value")
         name = self.fresh(wish)
         loc = getattr(value, "loc", None) or self.loc
-        scope.body.append(Assign(name, value, loc, name))
-        return Var(name, value.type)
+        scope.body.append(ir.Assign(name, value, loc, name))
+        return ir.Var(name, value.type)
 
     def fresh(self, wish: str) -> str:
         return take(wish, self.taken)
@@ -193,20 +172,20 @@ class _Writer:
     def axis(self, axis: str, scope: _Scope) -> str:
         return self.opened(axis, scope).name
 
-    def position(self, axis: str, scope: _Scope) -> Expr:
+    def position(self, axis: str, scope: _Scope) -> ir.Expr:
         """The index of a loop; of one that runs back, begin + end - 1 less that of its own."""
         opened = self.opened(axis, scope)
-        own = GridIndex(opened.name)
+        own = ir.GridIndex(opened.name)
         if not opened.back:
             return own
         declared = next(a for a in self.axes if a.name == opened.name)
         return turned(declared, own, self.loc)
 
-    def type(self, type: Type, scope: _Scope) -> Type:
-        def dim(d: Dim) -> Dim:
+    def type(self, type: ir.Type, scope: _Scope) -> ir.Type:
+        def dim(d: ir.Dim) -> ir.Dim:
             return self.axis(d, scope) if isinstance(d, str) else d
 
-        return Type(tuple(map(dim, type.shape)), type.dtype)
+        return ir.Type(tuple(map(dim, type.shape)), type.dtype)
 
     def open(self, axis: str, scope: _Scope, back: bool = False) -> _Scope:
         """A new loop over an axis inside of another loop; `close` puts it there."""
@@ -240,7 +219,7 @@ class _Writer:
         term = self.graph.values[name]
         if not isinstance(term, Over) or term.axis != own.axis:
             return False
-        needed = self.graph.scope(Var(name, term.type))
+        needed = self.graph.scope(ir.Var(name, term.type))
         return needed <= set(home.opened) and self.home(term, home) is home
 
     def waits(self, name: str, rivals: Sequence[str], home: _Scope) -> bool:
@@ -250,30 +229,30 @@ class _Writer:
         term = self.graph.values[name]
         assert isinstance(term, Over)
         user = self.graph.hints.get(name, "acc")
-        first: Expr = Const(START[term.how][1], term.type)
+        first: ir.Expr = ir.Const(START[term.how][1], term.type)
         if term.type.rank:
             shape = self.type(term.type, home).shape
             value = full(shape, START[term.how][1], term.type.dtype, term.loc or self.loc)
             first = self.assign(user, value, home)
         return _Item(term.value, first, term.how, user)
 
-    def loop(self, axis: str, items: Sequence[_Item], home: _Scope) -> list[Expr]:
+    def loop(self, axis: str, items: Sequence[_Item], home: _Scope) -> list[ir.Expr]:
         """A loop that folds the items; what it leaves of each."""
         inner = self.open(axis, home)
-        entered = [Var(self.fresh(i.user), i.first.type) for i in items]
+        entered = [ir.Var(self.fresh(i.user), i.first.type) for i in items]
         started = [replace(i, first=v) for i, v in zip(items, entered, strict=True)]
         after = self.folded(started, inner)
-        outs = [Var(self.fresh(i.user), i.first.type) for i in items]
+        outs = [ir.Var(self.fresh(i.user), i.first.type) for i in items]
         carries = tuple(
-            Carry(v.name, i.first, a, o.name, i.user, self.loc)
+            ir.Carry(v.name, i.first, a, o.name, i.user, self.loc)
             for v, i, a, o in zip(entered, items, after, outs, strict=True)
         )
-        home.body.append(Loop(inner.name, tuple(inner.body), carries, self.loc))
+        home.body.append(ir.Loop(inner.name, tuple(inner.body), carries, self.loc))
         return list(outs)
 
-    def folded(self, items: Sequence[_Item], inner: _Scope) -> list[Expr]:
+    def folded(self, items: Sequence[_Item], inner: _Scope) -> list[ir.Expr]:
         """What one iteration makes of the items: by inner loops, or by one operation."""
-        done: dict[int, Expr] = {}
+        done: dict[int, ir.Expr] = {}
         nested: dict[str, list[int]] = {}
         for place, item in enumerate(items):
             term = self.graph.term(item.value)
@@ -291,7 +270,7 @@ class _Writer:
 
     def goes_on(self, item: _Item, term: Over, inner: _Scope) -> bool:
         """Whether a sum of sums goes on with the same accumulator."""
-        assert isinstance(item.value, Var)
+        assert isinstance(item.value, ir.Var)
         alone = self.uses[item.value.name] == 1 and item.value.name not in self.loads
         return alone and term.how == item.how and self.home(term, inner) is inner
 
@@ -299,29 +278,29 @@ class _Writer:
 
     def carry(self, scan: Scan, target: StoreTarget, home: _Scope) -> None:
         """The loop of a scan; it stores what it carries, in each iteration or the last of it."""
-        assert isinstance(target.value, Var)
+        assert isinstance(target.value, ir.Var)
         user, loc = self.graph.hints.get(target.value.name, "acc"), scan.loc or self.loc
         first = self.value(scan.first, home)
         if scan.type.rank:
             first = self.assign(user, first, home)
         inner = self.open(scan.axis, home, scan.back)
         kind = self.type(scan.type, home)
-        met, last = (Var(self.fresh(user), kind) for _ in range(2))
+        met, last = (ir.Var(self.fresh(user), kind) for _ in range(2))
         if not scan.whole:
             _store(self, replace(target, value=met), inner)
-        new: Expr = met
+        new: ir.Expr = met
         if scan.factor is not None:
             new = binary("mul", met, self.value(scan.factor, inner), loc)
         if number(scan.value, self.graph.term(scan.value)) != 0:
             new = binary("add", new, self.value(scan.value, inner), loc)
         after = self.assign(user, cast(new, kind.dtype, loc), inner)
-        carry = Carry(met.name, first, after, last.name, user, loc)
-        home.body.append(Loop(inner.name, tuple(inner.body), (carry,), loc))
+        carry = ir.Carry(met.name, first, after, last.name, user, loc)
+        home.body.append(ir.Loop(inner.name, tuple(inner.body), (carry,), loc))
         if scan.whole:
             _store(self, replace(target, value=last), home)
 
 
-def _is_free(term: Apply) -> bool:
+def _is_free(term: ir.Apply) -> bool:
     return OPS[term.op].cost == "free" or term.op == "transpose"
 
 
@@ -332,15 +311,15 @@ def _is_free(term: Apply) -> bool:
 class AxisNest:
     """A top-level loop with the axes of all its loops."""
 
-    loop: Loop
-    axes: tuple[Axis, ...]
+    loop: ir.Loop
+    axes: tuple[ir.Axis, ...]
 
 
 def placed(
     graph: Graph,
     chain: Sequence[str],
     targets: Sequence[StoreTarget],
-    loads: Mapping[str, Expr],
+    loads: Mapping[str, ir.Expr],
     taken: Iterable[str],
     loc: Loc,
 ) -> AxisNest:
@@ -353,7 +332,7 @@ def placed(
 
 
 def carried(
-    graph: Graph, target: StoreTarget, loads: Mapping[str, Expr], taken: Iterable[str], loc: Loc
+    graph: Graph, target: StoreTarget, loads: Mapping[str, ir.Expr], taken: Iterable[str], loc: Loc
 ) -> AxisNest:
     """The loops that store a scan, the value of the target."""
     scan = graph.term(target.value)
@@ -366,12 +345,16 @@ def carried(
 
 
 def _writer(
-    graph: Graph, roots: Sequence[Expr], loads: Mapping[str, Expr], taken: Iterable[str], loc: Loc
+    graph: Graph,
+    roots: Sequence[ir.Expr],
+    loads: Mapping[str, ir.Expr],
+    taken: Iterable[str],
+    loc: Loc,
 ) -> _Writer:
     """Writes a nest that computes the roots."""
     roots = [*roots, *(e for a in graph.ranges.values() for e in (a.begin, a.end))]
     reached = _reached(graph, roots, loads)
-    uses = Counter(e.name for e in (*_parts(graph, reached), *roots) if isinstance(e, Var))
+    uses = Counter(e.name for e in (*_parts(graph, reached), *roots) if isinstance(e, ir.Var))
     sums = {
         name: frozenset(
             n for n in _reached(graph, [term.value], loads) if isinstance(graph.values[n], Over)
@@ -382,18 +365,20 @@ def _writer(
     return _Writer(graph, loads, uses, sums, set(taken), [], loc)
 
 
-def _exprs(target: StoreTarget) -> list[Expr]:
+def _exprs(target: StoreTarget) -> list[ir.Expr]:
     inner = [e for i in target.index for e in _of_index(i)]
     return [target.value, *inner, *(() if target.mask is None else (target.mask,))]
 
 
-def _of_index(index: Index) -> tuple[Expr, ...]:
-    found: list[Expr] = []
+def _of_index(index: ir.Index) -> tuple[ir.Expr, ...]:
+    found: list[ir.Expr] = []
     map_index(index, lambda e: found.append(e) or e)
     return tuple(found)
 
 
-def _reached(graph: Graph, roots: Sequence[Expr], loads: Mapping[str, Expr]) -> dict[str, Term]:
+def _reached(
+    graph: Graph, roots: Sequence[ir.Expr], loads: Mapping[str, ir.Expr]
+) -> dict[str, Term]:
     """What is computed, and the loads that stand for the rest."""
     found: dict[str, Term] = {}
     todo = list(roots)
@@ -404,9 +389,9 @@ def _reached(graph: Graph, roots: Sequence[Expr], loads: Mapping[str, Expr]) -> 
     return {n: t for n, t in found.items() if n not in loads}
 
 
-def _parts(graph: Graph, reached: Mapping[str, Term]) -> Iterable[Expr]:
+def _parts(graph: Graph, reached: Mapping[str, Term]) -> Iterable[ir.Expr]:
     for name, term in reached.items():
-        yield from graph.parts(Var(name, term.type))
+        yield from graph.parts(ir.Var(name, term.type))
 
 
 def _opened(writer: _Writer, chain: Sequence[str]) -> list[_Scope]:
@@ -417,19 +402,19 @@ def _opened(writer: _Writer, chain: Sequence[str]) -> list[_Scope]:
         scopes.append(writer.open(axis, scopes[-1]))
     if not chain:
         name = writer.fresh("i")
-        zero, one = (Const(n, Type((), "int32")) for n in (0, 1))
-        writer.axes.append(Axis(name, "grid", zero, one, 1, None, writer.loc, name))
+        zero, one = (ir.Const(n, ir.Type((), "int32")) for n in (0, 1))
+        writer.axes.append(ir.Axis(name, "grid", zero, one, 1, None, writer.loc, name))
         scopes.append(_Scope(root, "", name))
     return scopes
 
 
 def _closed(writer: _Writer, scopes: Sequence[_Scope]) -> AxisNest:
     assert not scopes[0].body
-    stmts: list[Stmt] = []
+    stmts: list[ir.Stmt] = []
     for scope in reversed(scopes[1:]):
-        stmts = [Loop(scope.name, (*scope.body, *stmts), (), writer.loc)]
+        stmts = [ir.Loop(scope.name, (*scope.body, *stmts), (), writer.loc)]
     (loop,) = stmts
-    assert isinstance(loop, Loop)
+    assert isinstance(loop, ir.Loop)
     return AxisNest(loop, tuple(writer.axes))
 
 
@@ -439,7 +424,7 @@ def _store(writer: _Writer, target: StoreTarget, scope: _Scope) -> None:
     value = writer.value(target.value, scope)
     if target.adds:
         kind = writer.type(target.type, scope)
-        old = Load(target.tensor, index, kind, mask, 0.0, target.loc)
+        old = ir.Load(target.tensor, index, kind, mask, 0.0, target.loc)
         value = binary("add", old, value, target.loc)
     combine = "add" if target.adds else None
-    scope.body.append(Store(target.tensor, index, value, target.loc, mask, combine))
+    scope.body.append(ir.Store(target.tensor, index, value, target.loc, mask, combine))

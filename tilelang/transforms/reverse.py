@@ -17,26 +17,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from .. import ir
 from ..analysis import analyze
 from ..analysis.facts import Facts
-from ..ir import (
-    Along,
-    At,
-    Axis,
-    Const,
-    Expr,
-    GridIndex,
-    Index,
-    KernelIR,
-    Load,
-    Loop,
-    Store,
-    Tensor,
-    Type,
-    Var,
-    View,
-    index_exprs,
-)
+from ..ir import index_exprs
 from ..ir.names import fresh, take
 from ..language.build import binary, cast
 from ..language.dtypes import is_float
@@ -60,7 +44,9 @@ from .unit_gauge import in_unit_gauge
 from .views import returning, several_names, to_root, turned_back, with_views
 
 
-def derive(kernel: KernelIR, facts: Facts, wanted: frozenset[str], author: str = "") -> Derivative:
+def derive(
+    kernel: ir.KernelIR, facts: Facts, wanted: frozenset[str], author: str = ""
+) -> Derivative:
     """The gradients of the wanted arguments; GradientError where they cannot be derived.
 
     `author` is the name of the author's kernel, where this one was derived of it.
@@ -75,7 +61,7 @@ def derive(kernel: KernelIR, facts: Facts, wanted: frozenset[str], author: str =
         raise no.said_of(kernel, author) from None
 
 
-def _derived(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivative:
+def _derived(kernel: ir.KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivative:
     floats = {t.name for t in kernel.tensors if is_float(t.dtype)}
     inputs = {p.tensor for p in kernel.params if p.tensor} & floats & wanted
     launches = [read(kernel, facts, loop) for loop in kernel.body]
@@ -99,7 +85,7 @@ def _derived(kernel: KernelIR, facts: Facts, wanted: frozenset[str]) -> Derivati
 
 
 def _read(launched: Launched) -> set[str]:
-    return {t.tensor for t in launched.graph.values.values() if isinstance(t, Load)}
+    return {t.tensor for t in launched.graph.values.values() if isinstance(t, ir.Load)}
 
 
 def _active(launches: Sequence[Launched], inputs: Collection[str]) -> set[str]:
@@ -108,7 +94,7 @@ def _active(launches: Sequence[Launched], inputs: Collection[str]) -> set[str]:
     for launched in launches:
         for store in launched.stores:
             reached = launched.graph.reached((store.value,)).values()
-            if any(isinstance(t, Load) and t.tensor in active for t in reached):
+            if any(isinstance(t, ir.Load) and t.tensor in active for t in reached):
                 active.add(store.tensor)
     return active
 
@@ -120,10 +106,10 @@ def _active(launches: Sequence[Launched], inputs: Collection[str]) -> set[str]:
 class _Program:
     """Collects the launches; `parts` are the arrays whose sum is the gradient of an array."""
 
-    kernel: KernelIR
+    kernel: ir.KernelIR
     facts: Facts
     taken: set[str]
-    arrays: dict[str, Tensor] = field(default_factory=dict)
+    arrays: dict[str, ir.Tensor] = field(default_factory=dict)
     parts: dict[str, list[str]] = field(default_factory=dict)
     launches: list[GradientLaunch] = field(default_factory=list)
     shared: frozenset[str] = frozenset()  # read by several launches or as several views: in parts
@@ -133,13 +119,13 @@ class _Program:
     def name(self, wish: str) -> str:
         return take(wish, self.taken)
 
-    def tensor(self, name: str) -> Tensor:
+    def tensor(self, name: str) -> ir.Tensor:
         return self.arrays[name] if name in self.arrays else self.kernel.tensor(name)
 
     def declared(self, name: str, like: str, dtype: str | None = None) -> str:
         """An array of the backward program, of the shape of one of the kernel's."""
         own = self.kernel.tensor(like)
-        self.arrays[name] = Tensor(name, own.shape, dtype or own.dtype, "input", own.loc)
+        self.arrays[name] = ir.Tensor(name, own.shape, dtype or own.dtype, "input", own.loc)
         return name
 
     def given(self, result: str, cotangent: str) -> None:
@@ -174,7 +160,7 @@ class _Program:
     def added(self, tensor: str, parts: Sequence[str]) -> str:
         """The sum of parts; adds its launch."""
         name = self.declared(self.name(f"d_{tensor}"), tensor)
-        self.launches.append(_added(self, tensor, parts, name))
+        self.launches.append(_added(self, parts, name))
         return name
 
     def saved(self) -> tuple[str, ...]:
@@ -213,7 +199,7 @@ def _reverse(program: _Program, launched: Launched, active: Collection[str]) -> 
         program.launches.append(_launch(program, launched, chain, targets, residuals.loads))
 
 
-def _asked(site: AdjointSite) -> Iterator[Expr]:
+def _asked(site: AdjointSite) -> Iterator[ir.Expr]:
     """What the store of an adjoint is computed from."""
     yield site.adjoint
     yield from (e for i in site.load.index for e in index_exprs(i))
@@ -222,7 +208,7 @@ def _asked(site: AdjointSite) -> Iterator[Expr]:
 
 
 def _carry(
-    program: _Program, launched: Launched, residuals: Residuals, roots: Sequence[Expr]
+    program: _Program, launched: Launched, residuals: Residuals, roots: Sequence[ir.Expr]
 ) -> None:
     """Adds launches for what loops carry and no memory has: they store all that iterations meet.
 
@@ -234,29 +220,29 @@ def _carry(
         if not isinstance(scan, Scan) or name in loads:
             continue
         if graph.ranges[scan.axis].axis.kind == "grid":
-            loads[name] = kept(Var(name, scan.type))
+            loads[name] = kept(ir.Var(name, scan.type))
             continue
         numbers = program.name(f"{scan.axis}_number")
         residuals.number(scan.axis, numbers)
         value, factor = (
             numbered(graph, kept(part, fill), scan.axis, numbers)
-            if isinstance(part, Var) and scan.axis in graph.scope(part)
+            if isinstance(part, ir.Var) and scan.axis in graph.scope(part)
             else part
             for part, fill in ((scan.value, 0.0), (scan.factor, 1.0))  # of no tile: nothing changes
         )
         assert value is not None
         whole = graph.named(replace(scan, axis=numbers, value=value, factor=factor))
-        assert isinstance(whole, Var)
+        assert isinstance(whole, ir.Var)
         graph.hints.setdefault(whole.name, graph.hints.get(name, "carried"))
         loads[name] = numbered(graph, kept(whole), scan.axis, numbers, back=True)
 
 
 def _kept(
-    program: _Program, launched: Launched, residuals: Residuals, value: Expr, fill: float = 0.0
-) -> Expr:
+    program: _Program, launched: Launched, residuals: Residuals, value: ir.Expr, fill: float = 0.0
+) -> ir.Expr:
     """Adds a launch that stores a value; how it is read."""
     graph, scan = launched.graph, launched.graph.term(value)
-    assert isinstance(value, Var)
+    assert isinstance(value, ir.Var)
     loc = getattr(scan, "loc", None) or launched.loop.loc
     places = residuals.index_of(value, numbers=True)
     if places is None:
@@ -266,7 +252,7 @@ def _kept(
         )
     shape, index = tuple(p.size for p in places), tuple(p.read for p in places)
     own = program.name(f"d_{graph.hints.get(value.name, 'of_tiles')}")
-    array = Tensor(own, shape, value.type.dtype, "output", loc, fill)
+    array = ir.Tensor(own, shape, value.type.dtype, "output", loc, fill)
     program.arrays[own] = replace(array, role="input")
     target = StoreTarget(own, index, value.type, value, None, False, loc)
     given = (residuals.loads, program.taken, loc)
@@ -277,7 +263,7 @@ def _kept(
     name = f"{program.kernel.name}_{own}"
     made = kernel_of(program.kernel, name, nest, [array], program.tensor)
     program.launches.append(GradientLaunch(made))
-    return graph.add(Load(own, index, value.type, loc=loc))
+    return graph.add(ir.Load(own, index, value.type, loc=loc))
 
 
 def _views(program: _Program) -> None:
@@ -290,7 +276,7 @@ def _views(program: _Program) -> None:
             _viewed(program, made, tensor.view)
 
 
-def _viewed(program: _Program, own: Iterable[str], view: View) -> None:
+def _viewed(program: _Program, own: Iterable[str], view: ir.View) -> None:
     for made in own:
         part = program.part(view.source, program.arrays[made].dtype)
         turned = turned_back(view, made, program.arrays[part].shape)
@@ -300,12 +286,12 @@ def _viewed(program: _Program, own: Iterable[str], view: View) -> None:
 
 # ---------------------------------------------------------------- what is stored, and where
 
-_Cut = tuple[tuple[str, ...], frozenset[Index]]
+_Cut = tuple[tuple[str, ...], frozenset[ir.Index]]
 
 
 def _cut(chain: tuple[str, ...], targets: Sequence[StoreTarget]) -> _Cut:
     """What stores of one kernel share: its loops, and where their tiles are cut."""
-    moved = (i for t in targets for i in t.index if isinstance(i, Along))
+    moved = (i for t in targets for i in t.index if isinstance(i, ir.Along))
     return chain, frozenset(i for i in moved if i.offset is not None)
 
 
@@ -333,7 +319,7 @@ def _targets(
 
 def _place(site: AdjointSite) -> StorePlace:
     load = site.load
-    index = tuple(replace(i, loose=False) if isinstance(i, Along) else i for i in load.index)
+    index = tuple(replace(i, loose=False) if isinstance(i, ir.Along) else i for i in load.index)
     assert load.loc is not None
     return StorePlace(index, load.type, load.mask, load.loc)
 
@@ -346,7 +332,7 @@ def _target(launched: Launched, name: str, site: AdjointSite, dtype: str) -> Sto
     return StoreTarget(
         tensor=name,
         index=place.index,
-        type=Type(place.type.shape, dtype),
+        type=ir.Type(place.type.shape, dtype),
         value=graph.add(cast(value, dtype, loc)),
         mask=place.mask,
         adds=False,
@@ -362,7 +348,7 @@ def _launch(
     launched: Launched,
     chain: Sequence[str],
     targets: Sequence[StoreTarget],
-    loaded: Mapping[str, Expr],
+    loaded: Mapping[str, ir.Expr],
 ) -> GradientLaunch:
     """The kernel that stores the targets."""
     loc = launched.loop.loc
@@ -377,21 +363,21 @@ def _launch(
     return GradientLaunch(kernel_of(program.kernel, name, nest, outputs, program.tensor))
 
 
-def _added(program: _Program, tensor: str, parts: Sequence[str], name: str) -> GradientLaunch:
+def _added(program: _Program, parts: Sequence[str], name: str) -> GradientLaunch:
     """The launch that adds the parts of a gradient, element by element."""
     own = program.tensor(name)
     axes, index, shape = _whole_of(program, own)
     loc = own.loc
-    total: Expr | None = None
+    total: ir.Expr | None = None
     for part in parts:
         dtype = program.arrays[part].dtype
-        block = cast(Load(part, index, Type(shape, dtype), loc=loc), "float32", loc)
+        block = cast(ir.Load(part, index, ir.Type(shape, dtype), loc=loc), "float32", loc)
         total = block if total is None else binary("add", total, block, loc)
     assert total is not None
-    stmt: Loop | Store = Store(name, index, cast(total, own.dtype, loc), loc)
+    stmt: ir.Loop | ir.Store = ir.Store(name, index, cast(total, own.dtype, loc), loc)
     for axis in reversed(axes):
-        stmt = Loop(axis.name, (stmt,), (), loc)
-    assert isinstance(stmt, Loop)
+        stmt = ir.Loop(axis.name, (stmt,), (), loc)
+    assert isinstance(stmt, ir.Loop)
     output = replace(own, role="output", fill=None)
     kernel = f"{program.kernel.name}_{name}"
     nest = AxisNest(stmt, axes)
@@ -399,20 +385,20 @@ def _added(program: _Program, tensor: str, parts: Sequence[str], name: str) -> G
 
 
 def _whole_of(
-    program: _Program, tensor: Tensor
-) -> tuple[tuple[Axis, ...], tuple[Index, ...], tuple[int | str, ...]]:
+    program: _Program, tensor: ir.Tensor
+) -> tuple[tuple[ir.Axis, ...], tuple[ir.Index, ...], tuple[int | str, ...]]:
     """Loops over all of a tensor: tiles of its last two dimensions, indices of the others."""
-    axes: list[Axis] = []
-    index: list[Index] = []
+    axes: list[ir.Axis] = []
+    index: list[ir.Index] = []
     shape: list[int | str] = []
-    zero = Const(0, Type((), "int32"))
+    zero = ir.Const(0, ir.Type((), "int32"))
     for place, size in enumerate(tensor.shape):
         tiled = place >= len(tensor.shape) - 2
         name = fresh(("t" if tiled else "i") + str(place), program.taken)
-        end = Const(size, Type((), "int32"))
+        end = ir.Const(size, ir.Type((), "int32"))
         kind, block = ("tile", name) if tiled else ("grid", None)
-        axes.append(Axis(name, kind, zero, end, size, block, tensor.loc, name))
-        index.append(Along(name) if tiled else At(GridIndex(name)))
+        axes.append(ir.Axis(name, kind, zero, end, size, block, tensor.loc, name))
+        index.append(ir.Along(name) if tiled else ir.At(ir.GridIndex(name)))
         shape += [name] if tiled else []
     return tuple(axes), tuple(index), tuple(shape)
 
@@ -420,12 +406,12 @@ def _whole_of(
 # ---------------------------------------------------------------- the forward kernel
 
 
-def _forward(kernel: KernelIR, launches: Iterable[Launched], program: _Program) -> KernelIR:
+def _forward(kernel: ir.KernelIR, launches: Iterable[Launched], program: _Program) -> ir.KernelIR:
     """The kernel that also returns what is saved."""
     names = program.saved()
     by_loop = {launched.loop.axis: several for launched, several in program.residuals}
     body = []
-    new: list[Tensor] = []
+    new: list[ir.Tensor] = []
     for launched in launches:
         several = [s for s in by_loop.get(launched.loop.axis, ()) if s.tensor.name in names]
         new += [s.tensor for s in several]

@@ -10,22 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from tilelang.codegen.pallas.plan.types import (
-    BACK,
-    GONE,
-    HERE,
-    HIGH,
-    LATER,
-    LOW,
-    REACH,
-    AtDim,
-    ByTile,
-    Comes,
-    Flow,
-    Goes,
-    Launch,
-    Window,
-)
+from tilelang.codegen.pallas.plan import types as plan
+from tilelang.codegen.pallas.plan.types import BACK, GONE, HERE, HIGH, LATER, LOW, REACH
 from tilelang.codegen.writer import Atom, Call, Node, filled, flat, infix, statement
 from tilelang.ir import Expr
 
@@ -74,14 +60,14 @@ def _():
 """
 
 
-def params(launch: Launch, names: Names) -> list[str]:
+def params(launch: plan.Launch, names: Names) -> list[str]:
     """What the kernel takes for the flow: the arrays' memory, what counts copies, and pieces."""
     found = [w for w in launch.windows if w.flows]
     refs = [*(w.ref for w in found), *(names.scratch[w.ref] for w in found)]
     return [*refs, names.word("flow")] if found else []
 
 
-def scratch(launch: Launch) -> list[Node]:
+def scratch(launch: plan.Launch) -> list[Node]:
     """The same, as scratch memory."""
     if launch.flow is None:
         return []
@@ -173,7 +159,7 @@ def print_end(printer: Printer, block: Block) -> None:
     _put(block, _at(printer, flow, "last", content))
 
 
-def _waited(printer: Printer, comes: Comes, indent: int) -> list[str]:
+def _waited(printer: Printer, comes: plan.Comes, indent: int) -> list[str]:
     """The wait for pieces that are used, and how many are here then."""
     own, count, reach = _scope(printer), printer.names.word("flow"), printer.names.word("reach")
     inside = indent + 4
@@ -182,7 +168,7 @@ def _waited(printer: Printer, comes: Comes, indent: int) -> list[str]:
     return [*content, f"{count}[0] = {own.text(comes.here)}"]
 
 
-def _gone(printer: Printer, goes: Goes) -> list[str]:
+def _gone(printer: Printer, goes: plan.Goes) -> list[str]:
     """The copies of pieces that are left behind, where there are any."""
     own, count, reach = _scope(printer), printer.names.word("flow"), printer.names.word("reach")
     content = [f"{reach} = {own.text(goes.left)}"]
@@ -203,24 +189,26 @@ def _scope(printer: Printer) -> Printer:
     return own
 
 
-def _coming(launch: Launch) -> list[Window]:
+def _coming(launch: plan.Launch) -> list[plan.Window]:
     return [w for w in launch.windows if w.flows and not w.output]
 
 
-def _going(launch: Launch) -> list[Window]:
+def _going(launch: plan.Launch) -> list[plan.Window]:
     return [w for w in launch.windows if w.flows and w.output]
 
 
-def _at(printer: Printer, flow: Flow, end: Literal["first", "last"], lines: list[str]) -> list[str]:
+def _at(
+    printer: Printer, flow: plan.Flow, end: Literal["first", "last"], lines: list[str]
+) -> list[str]:
     """Lines that run in that step, if there are others."""
     if flow.step is None:
         return lines
     axis = printer.launch.dims[-1].axis
     assert axis is not None
-    return filled(WAITS, {"tests": flat(test_of(printer, AtDim(axis, end)))}, content=lines)
+    return filled(WAITS, {"tests": flat(test_of(printer, plan.AtDim(axis, end)))}, content=lines)
 
 
-def _copy(printer: Printer, window: Window, flow: Flow) -> list[str]:
+def _copy(printer: Printer, window: plan.Window, flow: plan.Flow) -> list[str]:
     names, piece = printer.names, printer.names.word("piece")
     copied, rows = names.scratch[window.ref], f"pl.ds({piece} * {flow.rows}, {flow.rows})"
     far = ", ".join([rows, *_columns(printer, window)])
@@ -233,11 +221,11 @@ def _copy(printer: Printer, window: Window, flow: Flow) -> list[str]:
     return filled(COPY, words)
 
 
-def _columns(printer: Printer, window: Window) -> list[str]:
+def _columns(printer: Printer, window: plan.Window) -> list[str]:
     """Which part of an array's rows is copied; nothing of dimensions that end with all of them."""
     found: list[str] = []
     for dim, number in reversed([*zip(window.dims, window.numbers, strict=True)][1:]):
-        if isinstance(dim, ByTile):
+        if isinstance(dim, plan.ByTile):
             first = flat(infix("*", printer.number(number), Atom(str(dim.block))))
             found.insert(0, f"pl.ds({first}, {dim.block})")
         elif found:
@@ -246,7 +234,7 @@ def _columns(printer: Printer, window: Window) -> list[str]:
 
 
 def _each(
-    printer: Printer, windows: Sequence[Window], first: str, stop: str, what: str
+    printer: Printer, windows: Sequence[plan.Window], first: str, stop: str, what: str
 ) -> list[str]:
     """The same for every piece of some arrays."""
     piece = printer.names.word("piece")

@@ -5,7 +5,7 @@ Pieces that are used are waited for by steps, or, where there is one step, by tu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from tilelang.ir import Expr, Var
 from tilelang.ir.integers import INT
@@ -32,10 +32,6 @@ class Comes:
     reach: PExpr
     here: Expr
 
-    @property
-    def exprs(self) -> tuple[PExpr, ...]:
-        return (self.lacks, self.reach, self.here)
-
 
 @dataclass(frozen=True)
 class Goes:
@@ -48,10 +44,6 @@ class Goes:
     passed: PExpr
     left: PExpr
     gone: Expr
-
-    @property
-    def exprs(self) -> tuple[PExpr, ...]:
-        return (self.passed, self.left, self.gone)
 
 
 @dataclass(frozen=True)
@@ -66,9 +58,10 @@ class Again:
     again: PExpr
     early: PExpr
 
-    @property
-    def exprs(self) -> tuple[PExpr, ...]:
-        return (self.back, self.again, self.early)
+
+def _exprs(*parts: Comes | Goes | Again | None) -> tuple[PExpr, ...]:
+    """Everything that is computed for these, in the order of their fields."""
+    return tuple(getattr(p, f.name) for p in parts if p is not None for f in fields(p))
 
 
 @dataclass(frozen=True)
@@ -82,7 +75,7 @@ class Turn:
     @property
     def exprs(self) -> tuple[PExpr, ...]:
         """Everything that a turn computes for it."""
-        return tuple(e for part in (self.comes, self.goes) if part is not None for e in part.exprs)
+        return _exprs(self.comes, self.goes)
 
 
 @dataclass(frozen=True)
@@ -100,7 +93,7 @@ class ByStep:
     @property
     def exprs(self) -> tuple[PExpr, ...]:
         """Everything that a step computes for it."""
-        return (*self.ends, *self.comes.exprs, *self.again.exprs, *self.goes.exprs)
+        return (*self.ends, *_exprs(self.comes, self.again, self.goes))
 
 
 @dataclass(frozen=True)

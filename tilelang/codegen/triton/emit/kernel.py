@@ -6,20 +6,7 @@ import textwrap
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from tilelang.codegen.triton.plan.types import (
-    Access,
-    Barrier,
-    Descriptor,
-    Fetch,
-    For,
-    Guard,
-    Launch,
-    Let,
-    Note,
-    Read,
-    Step,
-    Write,
-)
+from tilelang.codegen.triton.plan import types as plan
 from tilelang.codegen.writer import (
     Atom,
     Call,
@@ -75,7 +62,7 @@ class Block:
         self.raw(loc.comment(WIDTH - self.indent))
 
 
-def print_kernel(launch: Launch, functions: set[str]) -> list[str]:
+def print_kernel(launch: plan.Launch, functions: set[str]) -> list[str]:
     """The lines of the function; the functions that it calls are added to `functions`."""
     block = Block(Printer(launch, functions), 4, [])
     print_steps(block, launch.body)
@@ -83,48 +70,48 @@ def print_kernel(launch: Launch, functions: set[str]) -> list[str]:
     return ["@triton.jit", *signature(launch.name, pointers), *block.lines]
 
 
-def print_steps(block: Block, steps: tuple[Step, ...]) -> None:
+def print_steps(block: Block, steps: tuple[plan.Step, ...]) -> None:
     """The lines of the steps."""
     printer = block.printer
     for step in steps:
         match step:
-            case Let(name, value, loc):
+            case plan.Let(name, value, loc):
                 block.quote(loc)
                 block.put(name, printer.node(value))
-            case Read():
+            case plan.Read():
                 _read(block, step)
-            case Write():
+            case plan.Write():
                 _write(block, step)
-            case For():
+            case plan.For():
                 _loop(block, step)
-            case Guard(condition, body):
+            case plan.Guard(condition, body):
                 block.raw(f"if {printer.text(condition)}:")
                 print_steps(block.inner(), body)
-            case Note(text, loc):
+            case plan.Note(text, loc):
                 block.quote(loc)
                 block.comment(text)
-            case Descriptor():
+            case plan.Descriptor():
                 _descriptor(block, step)
-            case Fetch():
+            case plan.Fetch():
                 _fetch(block, step)
-            case Barrier():
+            case plan.Barrier():
                 block.raw("tl.debug_barrier()  # threads pass values through memory")
             case _:
                 assert_never(step)
 
 
-def _masked(printer: Printer, access: Access) -> tuple[Node, ...]:
+def _masked(printer: Printer, access: plan.Access) -> tuple[Node, ...]:
     return () if access.mask is None else (Keyword("mask", printer.node(access.mask)),)
 
 
-def _read(block: Block, step: Read) -> None:
+def _read(block: Block, step: plan.Read) -> None:
     block.quote(step.loc)
     printer, mask = block.printer, _masked(block.printer, step.access)
     other = (Keyword("other", ops.number(step.other, step.access.dtype)),) if mask else ()
     block.put(step.name, Call("tl.load", (printer.pointer(step.access), *mask, *other)))
 
 
-def _descriptor(block: Block, step: Descriptor) -> None:
+def _descriptor(block: Block, step: plan.Descriptor) -> None:
     block.quote(step.loc)
     block.comment(f"{step.tensor}, {step.why}")
     shape = Group(tuple(map(block.printer.node, step.shape)), "[]")
@@ -132,7 +119,7 @@ def _descriptor(block: Block, step: Descriptor) -> None:
     block.put(step.name, Call("tl.make_tensor_descriptor", (Atom(f"{step.tensor}_ptr"), *sizes)))
 
 
-def _fetch(block: Block, step: Fetch) -> None:
+def _fetch(block: Block, step: plan.Fetch) -> None:
     block.quote(step.loc)
     start = Group(tuple(map(block.printer.node, step.start)), "[]")
     node: Node = Call("load", (start,), of=Atom(step.descriptor))
@@ -142,7 +129,7 @@ def _fetch(block: Block, step: Fetch) -> None:
     block.put(step.name, node)
 
 
-def _write(block: Block, step: Write) -> None:
+def _write(block: Block, step: plan.Write) -> None:
     block.quote(step.loc)
     printer, mask = block.printer, _masked(block.printer, step.access)
     fn, order = "tl.store", ()
@@ -152,7 +139,7 @@ def _write(block: Block, step: Write) -> None:
     block.put("", Call(fn, (pointer, value, *mask, *order)))
 
 
-def _loop(block: Block, step: For) -> None:
+def _loop(block: Block, step: plan.For) -> None:
     printer = block.printer
     block.quote(step.loc)
     for text in step.says:
@@ -175,7 +162,7 @@ def _loop(block: Block, step: For) -> None:
     _advance(inner, step)
 
 
-def _advance(block: Block, step: For) -> None:
+def _advance(block: Block, step: plan.For) -> None:
     """Sets what the loop carries: all at once where one reads what another one was."""
     moved = [(c.name, c.next) for c in step.carries if c.next is not None]
     names = {name for name, _ in moved}

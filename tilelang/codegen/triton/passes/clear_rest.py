@@ -82,7 +82,7 @@ def _ranges(kernel: ir.KernelIR, tensor: ir.Tensor, store: ir.Store) -> tuple[st
         axis = axis_of(entry)
         if axis is not None and kernel.axis(axis).static == (0, size):
             used.append(axis)
-        elif isinstance(entry, ir.Along) and (cut := _cut(kernel, entry, size)) is not None:
+        elif isinstance(entry, ir.Along) and (cut := _cut(kernel, entry)) is not None:
             used += [entry.axis, cut[1]]
             found.append((cut[0], dim))
         elif entry != ir.Span(0, size):
@@ -100,7 +100,7 @@ def _around(body: tuple[ir.Stmt, ...], store: ir.Store) -> list[str]:
     return []
 
 
-def _cut(kernel: ir.KernelIR, entry: ir.Along, size: int) -> tuple[str, str] | None:
+def _cut(kernel: ir.KernelIR, entry: ir.Along) -> tuple[str, str] | None:
     """The offsets and the grid axis of a range between neighbours, over all of them."""
     if entry.offset is not None:
         return None
