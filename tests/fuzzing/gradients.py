@@ -110,7 +110,7 @@ def try_gradient(program: Program, seeds: Sequence[int], ways: Counter[str] = IG
                 if found:
                     return Outcome("wrong", f"{found}; {pulled.given.layout}", seed)
     except GradientError as no:
-        return Outcome("refused", no.what.partition("cannot be derived: ")[2])
+        return Outcome("refused", no.what.partition("cannot be derived: ")[2] or no.what)
     except Exception as error:  # whatever is raised is what is being looked for
         return failure(error)
     return OK

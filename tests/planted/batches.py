@@ -334,8 +334,13 @@ MUTATIONS = (
     ),
     Mutation(
         "what is gathered is padded", buckets, "ragged_rows",
-        lambda ir: {**_rows(ir), "x": frozenset({0})},
+        lambda *args, **more: {**_rows(*args, **more), "x": frozenset({0})},
         test_buckets.test_what_is_gathered_is_no_row,
+    ),
+    Mutation(
+        "what one row looks like is what many are", buckets, "ragged_rows",
+        lambda ir, moved=True, other=None: _rows(ir, moved),
+        test_buckets_of_views.test_two_rows_of_one_are_no_row,
     ),
     Mutation(
         "offsets are checked against padded rows", jax_programs, "prepare",

@@ -43,6 +43,25 @@ def of_one(x, offsets):
     return y
 
 
+def with_a_first(x, offsets):
+    """Returned with a dimension of length 1 before the rows, which of one row looks like them."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t, :] = hl.exp(x[t, :])
+    return y.unsqueeze(0)
+
+
+def squares(x, offsets):
+    """Rows by rows, returned as one dimension: of one row or column it is as long as the other."""
+    M, N = x.shape
+    y = hl.zeros([M, N], dtype=x.dtype)
+    for t in hl.tile(offsets[0], offsets[1]):
+        for u in hl.tile(offsets[1], offsets[2]):
+            y[t, u] = hl.exp(x[t, u])
+    return y.reshape(M * N)
+
+
 def elsewhere(x, offsets):
     """Of as many rows, which lie elsewhere: with more rows they are others."""
     M, N = x.shape
@@ -70,7 +89,7 @@ def planes(x, offsets):
     return y.reshape(y.shape[0] * y.shape[1])
 
 
-@pytest.mark.parametrize("kernel", [heads, turned, of_one], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("kernel", [heads, turned, of_one, with_a_first], ids=lambda k: k.__name__)
 def test_forms_of_an_array_have_its_rows(kernel):
     plain, bucketed = tile.kernel(kernel), tile.kernel(kernel, rows="bucket")
     for rows in (0, 1, 2, 40):
@@ -91,6 +110,13 @@ def test_one_row_is_not_taken_for_planes():
     with pytest.raises(CallError, match="computes with how many rows there are"):
         tile.kernel(planes, rows="bucket")(x, offsets)
     assert tile.kernel(planes)(x, offsets).tolist() == [0.0] * 16 + [1.0] * 2
+
+
+def test_two_rows_of_one_are_no_row():
+    kernel = tile.kernel(squares, rows="bucket")
+    for shape in ((5, 1), (1, 5), (3, 4)):
+        with pytest.raises(CallError, match="how many rows there are"):
+            kernel(jnp.ones(shape), jnp.array([0, 1, 1]))
 
 
 def test_symbols_are_rows_of_heads():

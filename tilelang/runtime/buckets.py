@@ -66,12 +66,16 @@ def _bucketed(shape: Shape, dims: frozenset[int]) -> Shape:
     return tuple(bucket(size) if dim in dims else size for dim, size in enumerate(shape))
 
 
-def ragged_rows(ir: KernelIR, moved: bool = True) -> dict[str | None, frozenset[int]]:
+def ragged_rows(
+    ir: KernelIR, moved: bool = True, other: KernelIR | None = None
+) -> dict[str | None, frozenset[int]]:
     """Of every tensor the dimensions that only tiles over ragged ranges index, or moved tiles.
 
     Of `place < L` and `table[place]` a kernel computes with L: without `moved` it stays.
     So do they in every form of the array, such as x.reshape(rows, heads, width).
+    In `other`, which has more rows, too: of one row other dimensions of a form may look like it.
     """
+    wide = other or ir
     ragged = {axis.name for axis in ir.axes if axis.static is None and axis.kind == "tile"}
     seen = {t.name: set(range(len(t.shape))) for t in ir.tensors}
     for site in every_access(ir.body, ir.axes):
@@ -85,6 +89,7 @@ def ragged_rows(ir: KernelIR, moved: bool = True) -> dict[str | None, frozenset[
         indexed = [t for t in forms if t.name in used]
         for dim in range(len(root.shape)):
             found = {t.name: _same_rows(ir, t, dim) for t in forms}
+            found = {n: s & _same_rows(wide, wide.tensor(n), dim) for n, s in found.items()}
             found |= {t.name: found[t.name] & seen[t.name] for t in indexed}
             if indexed and all(found[t.name] for t in indexed):
                 for name, dims in found.items():
@@ -173,13 +178,11 @@ def _bounds(expr: Expr) -> Iterator[Load]:
 
 
 def same_but_for_rows(one: KernelIR, other: KernelIR) -> bool:
-    """Whether two kernels, of one function, differ only in how many rows there are.
-
-    Rows are the same dimensions in both: of one row a form may seem to have what is none of more.
-    """
-    rows = ragged_rows(one)
-    same = ragged_rows(other) == rows
-    return same and _without_rows(one, rows) == _without_rows(other, rows)
+    """Whether two kernels, of one function, differ only in how many rows there are."""
+    if [t.name for t in one.tensors] != [t.name for t in other.tensors]:
+        return False
+    rows = ragged_rows(one, other=other)
+    return _without_rows(one, rows) == _without_rows(other, rows)
 
 
 def _without_rows(ir: KernelIR, rows: dict[str | None, frozenset[int]]) -> KernelIR:
