@@ -22,6 +22,7 @@ from .given import Given
 from .parsed import Remembered
 
 Shape = tuple[int, ...]
+Rows = dict[str | None, frozenset[int]]  # of a tensor
 Place = tuple[str, int]  # a tensor and one of its dimensions
 LEAST = 64  # rows: fewer are one bucket
 STEPS = 4  # buckets from one power of two to the next: at most a fifth of the rows is dead
@@ -66,9 +67,7 @@ def _bucketed(shape: Shape, dims: frozenset[int]) -> Shape:
     return tuple(bucket(size) if dim in dims else size for dim, size in enumerate(shape))
 
 
-def ragged_rows(
-    ir: KernelIR, moved: bool = True, other: KernelIR | None = None
-) -> dict[str | None, frozenset[int]]:
+def ragged_rows(ir: KernelIR, moved: bool = True, other: KernelIR | None = None) -> Rows:
     """Of every tensor the dimensions that only tiles over ragged ranges index, or moved tiles.
 
     Of `place < L` and `table[place]` a kernel computes with L: without `moved` it stays.
@@ -185,7 +184,7 @@ def same_but_for_rows(one: KernelIR, other: KernelIR) -> bool:
     return _without_rows(one, rows) == _without_rows(other, rows)
 
 
-def _without_rows(ir: KernelIR, rows: dict[str | None, frozenset[int]]) -> KernelIR:
+def _without_rows(ir: KernelIR, rows: Rows) -> KernelIR:
     """The kernel, whatever its rows: everything else has to be the same for more of them."""
 
     def cut(tensor: Tensor) -> Tensor:
