@@ -106,6 +106,15 @@ def test_links_lead_somewhere(page):
     assert [t for t in targets if not (page.parent / t).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_pieces_that_need_a_checkout_say_so(page):
+    """The package is installed without its examples; what people copy first needs none of them."""
+    text = page.read_text(encoding="utf-8")
+    needs = any("from examples" in b.code for b in _blocks(text) if b.language == "python")
+    assert not needs or "of a checkout" in text
+    assert not (needs and page.stem in ("README", "recipes", "scale"))
+
+
 def test_the_pages_are_there():
     stems = {page.stem for page in PAGES}
     assert {"README", "language", "pipeline", "config", "errors", "tpu"} <= stems

@@ -313,6 +313,7 @@ class Kernel:
         key = (parsed, own, target, key_of(tuple(map(type, tensors)))(*tensors))
         if key not in self._part_launches:
             given = given_of(dict(zip(parsed.arguments, tensors, strict=True)))
+            launching.refuse_others(parsed.ir, launching.operands_of(given))
             checks = self._checks if checked else False
             part = self._prepared(parsed, given, own, target, checks, None)
             if isinstance(part, Refusal) and parsed.element is not None:

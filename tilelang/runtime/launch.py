@@ -65,6 +65,19 @@ def refuse_shape(kernel: str, operand: TensorArgument) -> None:
         )
 
 
+def refuse_others(ir: KernelIR, operands: Sequence[TensorArgument]) -> None:
+    """CallError where a program that torch traced is given arrays of other sizes than it holds."""
+    for operand in operands:
+        own, spec = ir.tensor(operand.name), operand.described.spec
+        if (tuple(own.shape), own.dtype) != (tuple(spec.shape), spec.dtype):
+            raise CallError(
+                f"this program calls {ir.name} for {operand.name} of {own.dtype}"
+                f"{list(own.shape)}, and gives it {spec.dtype}{list(spec.shape)}",
+                hint="trace it again for these, or with sizes that are symbols: "
+                "torch.compile, or make_fx with tracing_mode='symbolic'",
+            )
+
+
 def check_of(
     ir: KernelIR,
     facts: Facts,

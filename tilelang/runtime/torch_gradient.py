@@ -191,7 +191,7 @@ def _full(cotangent: Any, shape: Any, dtype: Any, device: Any) -> Any:
         return None
     if cotangent is None:
         return torch.zeros(shape, dtype=dtype, device=device)
-    return cotangent.contiguous()
+    return (cotangent if cotangent.layout is torch.strided else cotangent.to_dense()).contiguous()
 
 
 def _checked(ctx: Any, n: int, made: Mapping[str, Any]) -> Any:

@@ -26,7 +26,7 @@ from .launch import Launch, TensorArgument, framework_of, refuse_shape
 from .parsed import FORWARD, Remembered
 from .results import structured
 from .tensors import Described, describe, home_of, spec_of_torch
-from .torch_ops import Callee, unusual
+from .torch_ops import Callee, inmost, unusual
 from .torch_shapes import Sizes, hint, known, sizes_of
 from .written import Flat
 from .written_down import digest
@@ -92,7 +92,7 @@ def set_apart(values: Sequence[Any]) -> bool:
     """Whether arguments have no data, or no sizes that are numbers: fake, functional, traced."""
     if torch._C._is_tracing():
         return True
-    return any(isinstance(v, torch.Tensor) and torch_ops.without_data(v) for v in values)
+    return any(isinstance(v, torch.Tensor) and torch_ops.without_data(inmost(v)) for v in values)
 
 
 def called(compiler: KernelCompiler, names: Sequence[str], values: Sequence[Any]) -> Any:

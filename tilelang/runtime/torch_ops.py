@@ -187,10 +187,21 @@ def wants_gradient(tensors: Sequence[Any]) -> bool:
 
 def _tracked(tensor: Any) -> bool:
     """Whether a gradient is wanted, also of what a batch stands for."""
+    return any(one.requires_grad for one in _layers(tensor))
+
+
+def inmost(tensor: Any) -> Any:
+    """The tensor that all of torch.func's wrappers around it stand for."""
+    return list(_layers(tensor))[-1]
+
+
+def _layers(tensor: Any) -> Iterator[Any]:
+    """The tensor, and what transforms of torch.func wrap in it, one in the other."""
     functorch: Any = torch._C.__dict__["_functorch"]
-    if tensor.requires_grad or not functorch.is_functorch_wrapped_tensor(tensor):
-        return tensor.requires_grad
-    return _tracked(functorch.get_unwrapped(tensor))
+    yield tensor
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+        yield tensor
 
 
 def _recorded(
