@@ -147,15 +147,15 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 BUDGET = {
     # multiples; lengths; sums without what cancels; positions, clamped in blocks; views; names
     "ir": 1756,  # bodies rebuilt; distances; what a carried item of a tuple is called in sentences
-    "language": 4560,  # parts, split, chunk; facts of operations; a derivative for each
+    "language": 4530,  # parts, split, chunk; facts of operations; a derivative for each
     # a constant that jit traces
     # parts, also several; matches; authors' names; through.py; advice as data
-    "frontend": 4745,  # views that repeat elements; what loops carry; texts, found once; operations
+    "frontend": 4740,  # views that repeat elements; what loops carry; texts, found once; operations
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
     "analysis": 3870,  # numbers of tiles; what the last one made; one position in two dimensions
     # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
-    "passes": 1665,  # row_products; separate_parts, ..._joins; what relies on lanes; what to write
+    "passes": 1645,  # row_products; separate_parts, ..._joins; what relies on lanes; what to write
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
     # softmax.py: totals that are kept from zero; what is compared is computed again
     # numbers of the whole on a mesh: positions.py
@@ -163,7 +163,7 @@ BUDGET = {
     # arguments that are changed, refused in one place; what a backward is given and returns
     # results that masks end have no place for what is saved; parts of arrays in all their forms
     # ends of split ranges; detached gauges; whole offsets; the largest
-    "transforms": 5960,  # sums of tiles that are only added; fixed tiles that stay whole on a mesh
+    "transforms": 5785,  # sums of tiles that are only added; fixed tiles that stay whole on a mesh
     # rules that stood in both back ends; which field of a config was meant; how many tiles
     "schedule": 848,  # which ranges memory holds, where they end; rules of refusals; tiles
     # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools;
@@ -202,11 +202,11 @@ BUDGET = {
     "aot": 1570,  # a worker that stays for JAX; tensor memory of sm_100; transfers beside kernels
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
     "autotune": 2730,  # waits for transfers of XLA; what cannot be tuned; whose schedules those are
-    "commands": 560,  # tune
+    "commands": 545,  # tune
     # of no package: api (configs, gradients, batches, torch), tuning, reference ...; the writer
     # what has no gradient; batches of parts
     # a first call defines the operation of torch
-    PACKAGE: 2775,  # subscripts; reads; api: refusals are values; what tells kernels apart
+    PACKAGE: 2770,  # subscripts; reads; api: refusals are values; what tells kernels apart
 }
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 60

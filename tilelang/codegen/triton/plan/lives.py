@@ -12,29 +12,18 @@ Blocks are values of two tile axes; a condition takes no registers of its own.
 
 from __future__ import annotations
 
-from tilelang.ir import (
-    Assign,
-    Expr,
-    Gather,
-    KernelIR,
-    Load,
-    Loop,
-    Stmt,
-    every_loop,
-    read_by,
-    statement_exprs,
-    walk,
-)
+from tilelang import ir
+from tilelang.ir import every_loop, read_by, statement_exprs, walk
 
 
-def most_alive(kernel: KernelIR) -> int:
+def most_alive(kernel: ir.KernelIR) -> int:
     """Of the loop that has most."""
     return max((_alive(loop.body) for loop in every_loop(kernel.body)), default=0)
 
 
-def _alive(body: tuple[Stmt, ...]) -> int:
+def _alive(body: tuple[ir.Stmt, ...]) -> int:
     """The most blocks that one statement reads, makes, or leaves alone for a later one."""
-    made = {s.name: n for n, s in enumerate(body) if isinstance(s, Assign) and _block(s.value)}
+    made = {s.name: n for n, s in enumerate(body) if isinstance(s, ir.Assign) and _block(s.value)}
     reads = ((name, n) for n, s in enumerate(body) for name in read_by(statement_exprs(s)))
     last = {name: n for name, n in reads if name in made}
     lives = [range(n, last[name] + 1) for name, n in made.items() if name in last]
@@ -42,13 +31,17 @@ def _alive(body: tuple[Stmt, ...]) -> int:
     return max(every, default=0)
 
 
-def _addresses(stmt: Stmt) -> int:
+def _addresses(stmt: ir.Stmt) -> int:
     """Registers of addresses for each number of a block that is picked number by number."""
-    values = () if isinstance(stmt, Loop) else (e for x in statement_exprs(stmt) for e in walk(x))
-    loads = (e for e in values if isinstance(e, Load) and _block(e))
-    return sum(2 for e in loads if any(isinstance(i, Gather) and _block(i.expr) for i in e.index))
+    values = (
+        () if isinstance(stmt, ir.Loop) else (e for x in statement_exprs(stmt) for e in walk(x))
+    )
+    loads = (e for e in values if isinstance(e, ir.Load) and _block(e))
+    return sum(
+        2 for e in loads if any(isinstance(i, ir.Gather) and _block(i.expr) for i in e.index)
+    )
 
 
-def _block(value: Expr) -> bool:
+def _block(value: ir.Expr) -> bool:
     kind = value.type
     return sum(isinstance(d, str) for d in kind.shape) > 1 and kind.dtype != "bool"

@@ -12,20 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tilelang import ir
 from tilelang.analysis.facts import Facts
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
-from tilelang.ir import (
-    Assign,
-    GridIndex,
-    Load,
-    Loop,
-    Stmt,
-    TileScalar,
-    Var,
-    every_expr,
-    every_store,
-    walk,
-)
+from tilelang.ir import every_expr, every_store, walk
 from tilelang.ir.traversal import inlined
 
 from .problem import Prepared
@@ -42,26 +32,26 @@ class Nest:
     `outer` holds the assignments around the body, in their place between the loops.
     """
 
-    outer: tuple[Assign | Loop, ...]
-    body: tuple[Stmt, ...]
+    outer: tuple[ir.Assign | ir.Loop, ...]
+    body: tuple[ir.Stmt, ...]
     worklist: Worklist | None
 
     @property
     def programs(self) -> tuple[str, ...]:
         """The axes that program ids and items choose, outermost first."""
-        return tuple(s.axis for s in self.outer if isinstance(s, Loop))
+        return tuple(s.axis for s in self.outer if isinstance(s, ir.Loop))
 
 
-def place(kernel: Prepared, loop: Loop, form: Literal["search", "table"] | None) -> Nest:
+def place(kernel: Prepared, loop: ir.Loop, form: Literal["search", "table"] | None) -> Nest:
     """How the loops of one launch run."""
-    outer: list[Assign | Loop] = []
-    body: tuple[Stmt, ...] = (loop,)
+    outer: list[ir.Assign | ir.Loop] = []
+    body: tuple[ir.Stmt, ...] = (loop,)
     worklist, guarded = None, False
     while True:
         before, inner = _single(body)
         if inner is None or not runs_in_any_order(kernel.facts, inner):
             return Nest(tuple(outer), body, worklist)
-        axes = tuple(s.axis for s in outer if isinstance(s, Loop))
+        axes = tuple(s.axis for s in outer if isinstance(s, ir.Loop))
         if kernel.ir.axis(inner.axis).static is None:
             group = None if worklist or guarded else _group(kernel, inner.axis, axes)
             if group is not None:
@@ -73,23 +63,23 @@ def place(kernel: Prepared, loop: Loop, form: Literal["search", "table"] | None)
         body = inner.body
 
 
-def _single(body: tuple[Stmt, ...]) -> tuple[tuple[Assign, ...], Loop | None]:
+def _single(body: tuple[ir.Stmt, ...]) -> tuple[tuple[ir.Assign, ...], ir.Loop | None]:
     """The only loop of a body and the assignments before it; None if there is more."""
     *before, last = body or (None,)
-    assigns = tuple(s for s in before if isinstance(s, Assign))
-    if not isinstance(last, Loop) or len(assigns) != len(before):
+    assigns = tuple(s for s in before if isinstance(s, ir.Assign))
+    if not isinstance(last, ir.Loop) or len(assigns) != len(before):
         return (), None
     return assigns, last
 
 
-def runs_in_any_order(facts: Facts, loop: Loop) -> bool:
+def runs_in_any_order(facts: Facts, loop: ir.Loop) -> bool:
     """Whether programs may run the iterations: they are parallel, or only update atomically."""
     if loop.carries:
         return False
     if facts.axis(loop.axis).kind == "parallel":
         return True
     stores = list(every_store(loop.body))
-    reads = {e.tensor for e in every_expr(loop.body) if isinstance(e, Load)}
+    reads = {e.tensor for e in every_expr(loop.body) if isinstance(e, ir.Load)}
     return all(s.combine for s in stores) and reads.isdisjoint(s.tensor for s in stores)
 
 
@@ -113,8 +103,8 @@ def _group(kernel: Prepared, axis: str, around: tuple[str, ...]) -> str | None:
         return None
     bounds = [inlined(b, kernel.defined) for b in kernel.range(axis)]
     parts = [e for b in bounds for e in walk(b)]
-    needs = {e.axis for e in parts if isinstance(e, GridIndex | TileScalar)}
-    if len(needs) != 1 or any(isinstance(e, Var | TileScalar) for e in parts):
+    needs = {e.axis for e in parts if isinstance(e, ir.GridIndex | ir.TileScalar)}
+    if len(needs) != 1 or any(isinstance(e, ir.Var | ir.TileScalar) for e in parts):
         return None
     (group,) = needs
     static = kernel.ir.axis(group).static

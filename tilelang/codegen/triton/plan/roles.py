@@ -6,19 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from tilelang import ir
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
-from tilelang.ir import (
-    Along,
-    Apply,
-    Dim,
-    Gather,
-    KernelIR,
-    Load,
-    definitions,
-    every_expr,
-    every_store,
-    multiplied,
-)
+from tilelang.ir import definitions, every_expr, every_store, multiplied
 from tilelang.language.dtypes import itemsize
 
 
@@ -40,42 +30,42 @@ class Roles:
         return self.fused and self.count >= 4
 
 
-def products(ir: KernelIR) -> list[Apply]:
+def products(kernel: ir.KernelIR) -> list[ir.Apply]:
     """Every product of the kernel."""
-    return [e for e in every_expr(ir.body) if isinstance(e, Apply) and e.op == "dot"]
+    return [e for e in every_expr(kernel.body) if isinstance(e, ir.Apply) and e.op == "dot"]
 
 
-def summed(dot: Apply) -> Dim:
+def summed(dot: ir.Apply) -> ir.Dim:
     """The dimension that a product sums over."""
     contract: tuple[int, int] = dot.attr("contract")
     return dot.args[0].type.shape[contract[0]]
 
 
-def widest(ir: KernelIR) -> int:
+def widest(kernel: ir.KernelIR) -> int:
     """Columns of the widest result that no block cuts."""
-    columns = (dot.type.shape[-1] for dot in products(ir))
+    columns = (dot.type.shape[-1] for dot in products(kernel))
     return max((power_of_two(dim) for dim in columns if isinstance(dim, int)), default=1)
 
 
-def longest_row(ir: KernelIR) -> int:
+def longest_row(kernel: ir.KernelIR) -> int:
     """Numbers beside each position of a tile in the longest value that is no product's."""
-    made = definitions(ir.body)
+    made = definitions(kernel.body)
 
-    def numbers(value: Apply) -> int:
+    def numbers(value: ir.Apply) -> int:
         whole = [d for d in value.type.shape if isinstance(d, int)]
         return prod(map(power_of_two, whole)) if len(whole) < value.type.rank else 1
 
-    rows = [e for e in every_expr(ir.body) if isinstance(e, Apply) and numbers(e) > 1]
+    rows = [e for e in every_expr(kernel.body) if isinstance(e, ir.Apply) and numbers(e) > 1]
     for row in sorted(rows, key=numbers, reverse=True):
         if not multiplied(row, made):
             return numbers(row)
     return 1
 
 
-def roles(ir: KernelIR) -> Roles:
+def roles(kernel: ir.KernelIR) -> Roles:
     """The roles of all axes, read off the products."""
     found: dict[str, set[str]] = {}
-    dots = products(ir)
+    dots = products(kernel)
     for dot in dots:
         contract: tuple[int, int] = dot.attr("contract")
         batch: tuple = dot.attr("batch", ((), ()))
@@ -92,23 +82,23 @@ def roles(ir: KernelIR) -> Roles:
     return Roles({a: frozenset(r) for a, r in found.items()}, len(dots), fused, narrow)
 
 
-def minor(ir: KernelIR, axis: str) -> int:
+def minor(kernel: ir.KernelIR, axis: str) -> int:
     """How far from the last dimension an axis indexes arrays: 0 is contiguous."""
-    indices = [e.index for e in every_expr(ir.body) if isinstance(e, Load)]
-    indices += [s.index for s in every_store(ir.body)]
+    indices = [e.index for e in every_expr(kernel.body) if isinstance(e, ir.Load)]
+    indices += [s.index for s in every_store(kernel.body)]
     ranked = [i for i in indices if len(i) > 1] or indices
     places = [
         len(index) - 1 - d
         for index in ranked
         for d, entry in enumerate(index)
-        if (isinstance(entry, Along) and entry.axis == axis)
-        or (isinstance(entry, Gather) and entry.expr.type.shape == (axis,))
+        if (isinstance(entry, ir.Along) and entry.axis == axis)
+        or (isinstance(entry, ir.Gather) and entry.expr.type.shape == (axis,))
     ]
     return min(places, default=9)
 
 
-def scattered(ir: KernelIR) -> frozenset[str]:
+def scattered(kernel: ir.KernelIR) -> frozenset[str]:
     """Axes whose tiles say where rows are stored, of which the last one for a place stays."""
-    stores = (s for s in every_store(ir.body) if s.combine is None)
-    picks = (i.expr.type.shape for s in stores for i in s.index if isinstance(i, Gather))
+    stores = (s for s in every_store(kernel.body) if s.combine is None)
+    picks = (i.expr.type.shape for s in stores for i in s.index if isinstance(i, ir.Gather))
     return frozenset(d for shape in picks for d in shape if isinstance(d, str))

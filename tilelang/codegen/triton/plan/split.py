@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from tilelang import ir
 from tilelang.analysis.carries import Definitions, combination, definitions
 from tilelang.analysis.facts import Facts
 from tilelang.codegen.triton.passes.split_reductions import FLOATS, OPS, Reduction
 from tilelang.codegen.triton.target import Target
 from tilelang.errors import Loc
-from tilelang.ir import (
-    KernelIR,
-    Loop,
-    Store,
-    TileScalar,
-    every_expr,
-    statement_exprs,
-    statements,
-    walk,
-)
+from tilelang.ir import every_expr, statement_exprs, statements, walk
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
 
@@ -75,13 +67,13 @@ def parts_of(found: Reduction, target: Target, warps: int) -> int:
 
 
 def _reduction(
-    ir: KernelIR, facts: Facts, top: Loop, blocks: Mapping[str, int]
+    kernel: ir.KernelIR, facts: Facts, top: ir.Loop, blocks: Mapping[str, int]
 ) -> Reduction | Reason:
     """The reduction of one nest, or why it is none that can be split."""
-    around, loop = list[Loop](), top
+    around, loop = list[ir.Loop](), top
     while not loop.carries:
-        axis = ir.axis(loop.axis)
-        inner = [s for s in loop.body if isinstance(s, Loop)]
+        axis = kernel.axis(loop.axis)
+        inner = [s for s in loop.body if isinstance(s, ir.Loop)]
         if len(inner) != 1:
             return f"{axis.user} holds {len(inner) or 'no'} loops, and not one", loop.loc
         if facts.axis(axis.name).kind != "parallel":
@@ -90,44 +82,44 @@ def _reduction(
             return f"the range of {axis.user} is read from memory", loop.loc
         if axis.static[0] < 0:
             return f"{axis.user} begins before 0", loop.loc
-        if any(isinstance(s, Store) for s in loop.body[: loop.body.index(inner[0])]):
-            return f"{axis.user} stores before {ir.axis(inner[0].axis).user}", loop.loc
+        if any(isinstance(s, ir.Store) for s in loop.body[: loop.body.index(inner[0])]):
+            return f"{axis.user} stores before {kernel.axis(inner[0].axis).user}", loop.loc
         around.append(loop)
         loop = inner[0]
-    ops = _ops(loop, definitions(ir))
-    reason = _inside(ir, loop, ops) if around else ("nothing uses what it sums up", loop.loc)
-    known, free = tuple(op or "" for op in ops), _free(ir, facts, top, loop)
-    return reason or Reduction(ir, tuple(around), loop, known, blocks, free)
+    ops = _ops(loop, definitions(kernel))
+    reason = _inside(kernel, loop, ops) if around else ("nothing uses what it sums up", loop.loc)
+    known, free = tuple(op or "" for op in ops), _free(kernel, facts, top, loop)
+    return reason or Reduction(kernel, tuple(around), loop, known, blocks, free)
 
 
-def _ops(loop: Loop, known: Definitions) -> list[str | None]:
+def _ops(loop: ir.Loop, known: Definitions) -> list[str | None]:
     """The op of each carry, None if there is no single one that parts can be combined by."""
     carried = frozenset(c.name for c in loop.carries)
     found = ((combination(c.next, c.name, carried, known), c.init.type.dtype) for c in loop.carries)
     return [op if op in OPS and ("int" in d or d in FLOATS) else None for op, d in found]
 
 
-def _free(ir: KernelIR, facts: Facts, top: Loop, loop: Loop) -> frozenset[str]:
+def _free(kernel: ir.KernelIR, facts: Facts, top: ir.Loop, loop: ir.Loop) -> frozenset[str]:
     """Axes of the result of which nobody sees where one tile ends and the next begins."""
-    seen = {e.axis for e in every_expr((top,)) if isinstance(e, TileScalar)}
+    seen = {e.axis for e in every_expr((top,)) if isinstance(e, ir.TileScalar)}
     seen |= {axis for store in facts.stores for axis in store.varies}
-    seen |= {a.name for a in ir.axes if a.fixed is not None}
+    seen |= {a.name for a in kernel.axes if a.fixed is not None}
     dims = {d for c in loop.carries for d in c.init.type.shape if isinstance(d, str)}
     return frozenset(dims - seen)
 
 
-def _inside(ir: KernelIR, loop: Loop, ops: list[str | None]) -> Reason | None:
+def _inside(kernel: ir.KernelIR, loop: ir.Loop, ops: list[str | None]) -> Reason | None:
     """What stands in the way in the loop itself."""
-    user = ir.axis(loop.axis).user
+    user = kernel.axis(loop.axis).user
     for carry, op in zip(loop.carries, ops, strict=True):
         if op is None:
             return f"{user} carries {carry.called}, which is no sum, maximum or minimum", carry.loc
     for stmt in statements((loop,)):
-        if isinstance(stmt, Store):
+        if isinstance(stmt, ir.Store):
             return f"{user} stores to {stmt.tensor}", stmt.loc
         for expr in (e for x in statement_exprs(stmt) for e in walk(x)):
             match expr:
-                case TileScalar(axis, "id" | "count" as what) if axis == loop.axis:
+                case ir.TileScalar(axis, "id" | "count" as what) if axis == loop.axis:
                     return f"{user}.{what} counts the tiles of the whole range", stmt.loc
                 case _:
                     pass

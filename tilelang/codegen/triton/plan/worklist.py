@@ -13,20 +13,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from tilelang import ir
 from tilelang.codegen.triton.passes.explicit_casts import apply
 from tilelang.codegen.triton.passes.pad_dims import Padded, power_of_two
-from tilelang.ir import (
-    Apply,
-    At,
-    Expr,
-    GridIndex,
-    Load,
-    TileIndex,
-    Type,
-    Var,
-    integers,
-    map_children,
-)
+from tilelang.ir import integers, map_children
 from tilelang.ir.integers import INT
 from tilelang.ir.lanes import arange
 from tilelang.ir.traversal import inlined
@@ -40,7 +30,7 @@ CHUNK = 1024  # groups that the program which makes the table counts at once
 GROUPS = "groups."  # no author has this name
 
 
-def tile_counts(scope: Scope, work: Worklist) -> Expr:
+def tile_counts(scope: Scope, work: Worklist) -> ir.Expr:
     """How many tiles each of the groups has, whose numbers are in lanes of GROUPS.
 
     None where a range ends before it begins: how far before is more than int32 holds, where
@@ -51,35 +41,35 @@ def tile_counts(scope: Scope, work: Worklist) -> Expr:
         for b in scope.kernel.range(work.axis)
     )
     step = scope.kernel.step(work.axis)
-    form = Type((GROUPS,), "int32")
+    form = ir.Type((GROUPS,), "int32")
     begin = scope.named(begin, f"{work.axis}_begins")
     end = scope.named(end, f"{work.axis}_ends")
     last = apply("maximum", (end, begin), "int32", form.shape)
     length = apply("sub", (last, begin), "int32", form.shape)
     up = apply("add", (length, integers.const(step - 1)), "int32", form.shape)
-    count: Expr = up if step == 1 else Apply("quotient", (up, integers.const(step)), form)
+    count: ir.Expr = up if step == 1 else ir.Apply("quotient", (up, integers.const(step)), form)
     if scope.kernel.is_partial(GROUPS):
         inside = scope.lower(in_range(GROUPS))
         count = apply("where", (inside, count, integers.const(0)), "int32", form.shape)
     return scope.let("tile_counts", count)
 
 
-def _over(expr: Expr, group: str) -> Expr:
+def _over(expr: ir.Expr, group: str) -> ir.Expr:
     """A scalar expression for all groups at once."""
-    form = Type((GROUPS,), "int32")
-    if isinstance(expr, GridIndex) and expr.axis == group:
-        return TileIndex(GROUPS, form)
+    form = ir.Type((GROUPS,), "int32")
+    if isinstance(expr, ir.GridIndex) and expr.axis == group:
+        return ir.TileIndex(GROUPS, form)
     made = map_children(expr, lambda e: _over(e, group))
-    parts = made.args if isinstance(made, Apply) else _positions(made)
+    parts = made.args if isinstance(made, ir.Apply) else _positions(made)
     if any(p.type.shape for p in parts):
-        made = replace(made, type=Type((GROUPS,), made.type.dtype))
+        made = replace(made, type=ir.Type((GROUPS,), made.type.dtype))
     return made
 
 
-def _positions(expr: Expr) -> tuple[Expr, ...]:
-    if not isinstance(expr, Load):
+def _positions(expr: ir.Expr) -> tuple[ir.Expr, ...]:
+    if not isinstance(expr, ir.Load):
         return ()
-    return tuple(i.expr for i in expr.index if isinstance(i, At))
+    return tuple(i.expr for i in expr.index if isinstance(i, ir.At))
 
 
 def with_groups(kernel: Prepared, count: int, lanes: int) -> Prepared:
@@ -87,7 +77,7 @@ def with_groups(kernel: Prepared, count: int, lanes: int) -> Prepared:
     return replace(kernel, padded={**kernel.padded, GROUPS: Padded(count, lanes)})
 
 
-def open_search(scope: Scope, work: Worklist) -> tuple[Expr, Expr, Expr]:
+def open_search(scope: Scope, work: Worklist) -> tuple[ir.Expr, ir.Expr, ir.Expr]:
     """The lines before the items: tiles per group, where each group's items end, their number."""
     groups = scope.lower(arange(GROUPS))
     inside = scope.lower(in_range(GROUPS)) if scope.kernel.is_partial(GROUPS) else None
@@ -99,7 +89,7 @@ def open_search(scope: Scope, work: Worklist) -> tuple[Expr, Expr, Expr]:
     return counts, ends, scope.let("item_count", total)
 
 
-def searched(scope: Scope, work: Worklist, found: tuple[Expr, Expr], item: Expr) -> tuple:
+def searched(scope: Scope, work: Worklist, found: tuple[ir.Expr, ir.Expr], item: ir.Expr) -> tuple:
     """Group and tile of an item: the groups before are those whose items end at it or earlier."""
     counts, ends = found
     before = scope.let("before", compare("le", ends, item))
@@ -116,15 +106,15 @@ def ends_name(shared: Shared, work: Worklist) -> str:
     return shared.fresh(f"{work.axis}_item_ends")
 
 
-def tabled(scope: Scope, work: Worklist, ends: str, item: Expr) -> tuple[Expr, Expr]:
+def tabled(scope: Scope, work: Worklist, ends: str, item: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
     """Group and tile of an item, from the table in memory."""
     groups = (("groups", work.groups),)
-    group = scope.let(work.group, Apply("find", (Var(ends, INT), item), INT, groups))
+    group = scope.let(work.group, ir.Apply("find", (ir.Var(ends, INT), item), INT, groups))
     first = integers.sub(group, integers.const(1))
     mask = compare("gt", group, 0)
     name = scope.shared.fresh("items_before")
     scope.steps.append(Read(name, INT, Access(ends, "int32", first, mask)))
-    tile = scope.let(f"{work.axis}_id", apply("sub", (item, Var(name, INT)), "int32", ()))
+    tile = scope.let(f"{work.axis}_id", apply("sub", (item, ir.Var(name, INT)), "int32", ()))
     return group, tile
 
 
@@ -134,14 +124,14 @@ def table_launch(kernel: Prepared, work: Worklist, ends: str, name: str, taken: 
     kernel = with_groups(kernel, work.groups, lanes)
     shared = Shared(kernel, taken, frozenset(), Counter(), frozenset(), False)
     scope, loop = Scope(shared), Scope(shared)
-    first = Var(shared.fresh("first"), INT)
-    width = Type((GROUPS,), "int32")
+    first = ir.Var(shared.fresh("first"), INT)
+    width = ir.Type((GROUPS,), "int32")
     lane = arange(GROUPS)
     groups = loop.let("groups", apply("add", (first, lane), "int32", width.shape))
     inside = loop.let("groups_in", compare("lt", groups, work.groups))
     loop.axes[GROUPS] = Running(first, first, integers.const(work.groups), groups, inside)
     counts = tile_counts(loop, work)
-    before = Var(shared.fresh("items_before"), INT)
+    before = ir.Var(shared.fresh("items_before"), INT)
     sums = apply("cumsum", (counts,), "int32", (GROUPS,))
     found = loop.let("tile_ends", apply("add", (before, sums), "int32", (GROUPS,)))
     loop.steps.append(Write(Access(ends, "int32", groups, inside), found))
@@ -149,11 +139,11 @@ def table_launch(kernel: Prepared, work: Worklist, ends: str, name: str, taken: 
 
 
 def _table(
-    work: Worklist, ends: str, name: str, scope: Scope, loop: Scope, first: Var, before: Var,
-    counts: Expr, lanes: int,
+    work: Worklist, ends: str, name: str, scope: Scope, loop: Scope, first: ir.Var, before: ir.Var,
+    counts: ir.Expr, lanes: int,
 ) -> Launch:  # fmt: skip
     total = apply("sum", (counts,), "int32", (), axis=0, keepdim=False)
-    zero = Apply("full", (), INT, (("value", 0),))
+    zero = ir.Apply("full", (), INT, (("value", 0),))
     carried = Carried(before.name, zero, integers.add(before, total))
     body: tuple[Step, ...] = (
         *scope.shared.tops,
