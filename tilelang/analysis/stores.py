@@ -44,8 +44,6 @@ from .placed import Place, loops, placed
 from .ranges import Ranges, depends
 
 FOLDS = ("sum", "dot")  # ops whose result depends on how many positions they fold
-# Ops whose result repeats along a dimension where all of their operands do.
-REPEATING = {"broadcast", *(name for name, op in OPS.items() if op.kind == "elementwise")}
 
 
 def store_facts(ir: KernelIR, defined: Definitions, known: Ranges) -> tuple[StoreFact, ...]:

@@ -258,12 +258,9 @@ def _dot(use: OpUse) -> tuple[Expr, Expr]:
     adjoint = cast(use.adjoint, low, use.loc)
     count = len(batch[0])
     free = [_free(a, c, b) for a, c, b in zip((x, y), contract, batch)]
-    of_x = _contracted(
-        use, adjoint, (count, len(free[0])), y, contract[1], batch[1], (free[0], 0), x
-    )
-    of_y = _contracted(
-        use, adjoint, (count, len(free[0])), x, contract[0], batch[0], (free[1], 1), y
-    )
+    dims = count, len(free[0])
+    of_x = _contracted(use, adjoint, dims, y, contract[1], batch[1], (free[0], 0))
+    of_y = _contracted(use, adjoint, dims, x, contract[0], batch[0], (free[1], 1))
     return (
         _in_place(of_x, (*batch[0], *free[0], contract[0]), use.loc),
         _in_place(of_y, (*batch[1], *free[1], contract[1]), use.loc),
@@ -282,7 +279,6 @@ def _contracted(
     contract: int,
     batch: tuple[int, ...],
     mine: tuple[tuple[int, ...], int],
-    own: Expr,
 ) -> Expr:
     """The adjoint times the other operand: batch, own free dimensions, the contracted one."""
     count, left = dims

@@ -212,7 +212,7 @@ class Separating:
         """The pieces of a value along a static dimension; None where only all of it is there."""
         match expr:
             case Var(name):
-                named = self._named(name, expr, dim, ends)
+                named = self._named(name, dim, ends)
                 return None if named is None else list(named)
             case Load():
                 return self._parts_of_load(expr, dim, ends)
@@ -233,7 +233,7 @@ class Separating:
             case _:
                 return None
 
-    def _named(self, name: str, expr: Var, dim: int, ends: Ends) -> list[Var] | None:
+    def _named(self, name: str, dim: int, ends: Ends) -> list[Var] | None:
         """Names of the pieces of a value, which follow it."""
         if (name, dim, ends) not in self.pieces:
             value = self.values.get(name)

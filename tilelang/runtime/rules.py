@@ -251,8 +251,8 @@ def counted(expr: Expr, ir: KernelIR, blocks: Mapping[str, int]) -> Expr:
 def range_rules(
     ir: KernelIR,
     references: Sequence[CheckedReference],
-    doubted: Collection[tuple[Expr, int]] = (),
-    rising: Collection[str] = (),
+    doubted: Collection[tuple[Expr, int]],
+    rising: Collection[str],
 ) -> tuple[RangeRule, ...]:
     """Rules of every loop whose range, or whose offset into a tensor, is read from tensors.
 

@@ -296,7 +296,7 @@ def parts_of(term: Term) -> tuple[Expr, ...]:
             assert_never(term)
 
 
-def number(expr: Expr, term: Term | Expr) -> float | int | None:
+def number(term: Term | Expr) -> float | int | None:
     """The number that a value is everywhere, if it is one."""
     match term:
         case Const(value):

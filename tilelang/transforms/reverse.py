@@ -174,7 +174,7 @@ class _Program:
     def added(self, tensor: str, parts: Sequence[str]) -> str:
         """The sum of parts; adds its launch."""
         name = self.declared(self.name(f"d_{tensor}"), tensor)
-        self.launches.append(_added(self, tensor, parts, name))
+        self.launches.append(_added(self, parts, name))
         return name
 
     def saved(self) -> tuple[str, ...]:
@@ -377,7 +377,7 @@ def _launch(
     return GradientLaunch(kernel_of(program.kernel, name, nest, outputs, program.tensor))
 
 
-def _added(program: _Program, tensor: str, parts: Sequence[str], name: str) -> GradientLaunch:
+def _added(program: _Program, parts: Sequence[str], name: str) -> GradientLaunch:
     """The launch that adds the parts of a gradient, element by element."""
     own = program.tensor(name)
     axes, index, shape = _whole_of(program, own)

@@ -261,7 +261,7 @@ def without_factors(expr: Expr, largest: Collection[str], ones: Collection[str] 
     return rewrite(expr, change)
 
 
-def is_one(expr: Expr, largest: Collection[str], ones: Collection[str] = ()) -> bool:
+def is_one(expr: Expr, largest: Collection[str], ones: Collection[str]) -> bool:
     """Whether a value is exp(m - m), in any shape."""
     match expr:
         case ir.Var(name):

@@ -41,7 +41,7 @@ def check_left_over(problem: Problem, axes: Mapping[str, AxisPlan]) -> None:
 
 def _besides(loop: Loop, offset: object) -> Iterator[tuple[str, Loc | None]]:
     """What a loop does besides storing at an offset of its tiles."""
-    yield from ((f"carries {carry.called or carry.name}", loop.loc) for carry in loop.carries)
+    yield from ((f"carries {carry.called}", loop.loc) for carry in loop.carries)
     for store in every_store(loop.body):
         along = [e.offset for e in store.index if isinstance(e, Along) and e.axis == loop.axis]
         if offset not in along:

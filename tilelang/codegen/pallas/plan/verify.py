@@ -396,7 +396,7 @@ def _inner(here: Reader, loop: physical.Inner) -> list[str]:
     own = _lines(here, axis).of(f"where {axis.user} begins or stops", axis.loc)
     _exprs(own, axis.range.first, axis.range.stop, axis.range.live, axis.range.count)
     for carry in loop.carries:
-        _exprs(here.of(carry.user or carry.name, loop.loc), carry.init)
+        _exprs(here.of(carry.user, loop.loc), carry.init)
     known = [e.name.name for e in axis.range.lines if axis.near is not None]
     inside = here.plus([loop.axis], [*(c.name for c in loop.carries), *known])
     if loop.form == "pipeline":
@@ -406,7 +406,7 @@ def _inner(here: Reader, loop: physical.Inner) -> list[str]:
             _window(inside, window)
     end = _body(inside, loop.body)
     for carry in loop.carries:
-        _exprs(end.of(carry.user or carry.name, loop.loc), carry.next)
+        _exprs(end.of(carry.user, loop.loc), carry.next)
     return [c.out for c in loop.carries]
 
 

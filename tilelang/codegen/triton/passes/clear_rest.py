@@ -105,7 +105,7 @@ def _ranges(ir: KernelIR, tensor: Tensor, store: Store) -> tuple[str, int, str] 
         axis = axis_of(entry)
         if axis is not None and ir.axis(axis).static == (0, size):
             used.append(axis)
-        elif isinstance(entry, Along) and (cut := _cut(ir, entry, size)) is not None:
+        elif isinstance(entry, Along) and (cut := _cut(ir, entry)) is not None:
             used += [entry.axis, cut[1]]
             found.append((cut[0], dim))
         elif entry != Span(0, size):
@@ -123,7 +123,7 @@ def _around(body: tuple[Stmt, ...], store: Store) -> list[str]:
     return []
 
 
-def _cut(ir: KernelIR, entry: Along, size: int) -> tuple[str, str] | None:
+def _cut(ir: KernelIR, entry: Along) -> tuple[str, str] | None:
     """The offsets and the grid axis of a range between neighbours, over all of them."""
     if entry.offset is not None:
         return None

@@ -29,6 +29,7 @@ from tilelang.ir import (
     multiplied,
     reached,
 )
+from tilelang.ir.traversal import dots
 from tilelang.language.dtypes import itemsize
 
 from .tile_columns import tile_columns
@@ -48,10 +49,10 @@ LONG_WIDE, LONG = 128, 256
 
 def tile_wholes(ir: KernelIR) -> KernelIR:
     """The kernel with those products in loops."""
-    dots = [e for e in every_expr(ir.body) if isinstance(e, Apply) and e.op == "dot"]
+    products = list(dots(every_expr(ir.body)))
     made = definitions(ir.body)
     # a product of products, as of scores in attention, keeps the rows of all of it
-    alone = not any(multiplied(operand, made) for dot in dots for operand in dot.args)
+    alone = not any(multiplied(operand, made) for dot in products for operand in dot.args)
 
     carried = {c.name for loop in every_loop(ir.body) for c in loop.carries}
 
@@ -63,7 +64,7 @@ def tile_wholes(ir: KernelIR) -> KernelIR:
     def summed(dot: Apply) -> bool:
         return wide(dot) or (alone and _long(dot))
 
-    if not any(map(summed, dots)):
+    if not any(map(summed, products)):
         return ir
     ir, columns = tile_columns(ir, wide)
     return tile_sums(ir, lambda dot: summed(dot) or not columns.isdisjoint(dot.type.shape))

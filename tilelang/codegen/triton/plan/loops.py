@@ -23,7 +23,7 @@ from tilelang.ir import (
     statement_exprs,
     walk,
 )
-from tilelang.ir.traversal import index_exprs, map_body
+from tilelang.ir.traversal import dots, index_exprs, map_body
 
 
 def own_exprs(loop: Loop) -> Iterator[Expr]:
@@ -34,12 +34,12 @@ def own_exprs(loop: Loop) -> Iterator[Expr]:
 
 def own_dots(loop: Loop) -> dict[Apply, None]:
     """Every product that the loop computes itself."""
-    return dict.fromkeys(e for e in own_exprs(loop) if isinstance(e, Apply) and e.op == "dot")
+    return dict.fromkeys(dots(own_exprs(loop)))
 
 
 def dots_in(loop: Loop) -> Iterator[Apply]:
     """Every product of a loop and of the loops inside."""
-    return (e for e in every_expr((loop,)) if isinstance(e, Apply) and e.op == "dot")
+    return dots(every_expr((loop,)))
 
 
 def copies_ahead(ir: KernelIR, loop: Loop, stored: Collection[str]) -> bool:

@@ -19,6 +19,7 @@ from tilelang.ir import (
     every_store,
     multiplied,
 )
+from tilelang.ir.traversal import dots
 from tilelang.language.dtypes import itemsize
 
 
@@ -42,7 +43,7 @@ class Roles:
 
 def products(ir: KernelIR) -> list[Apply]:
     """Every product of the kernel."""
-    return [e for e in every_expr(ir.body) if isinstance(e, Apply) and e.op == "dot"]
+    return list(dots(every_expr(ir.body)))
 
 
 def summed(dot: Apply) -> Dim:
