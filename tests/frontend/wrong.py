@@ -327,6 +327,17 @@ def tile_after_loop(x, v):
     return v
 
 
+def returned_from_loop(x):
+    r"""ParseError: block is first assigned in the loop of line N, and is read after it
+      return block
+             ^^^^^
+    hint: store it to an output in the loop: a launch leaves nothing but tensors
+    """
+    for tm in hl.tile(40):
+        block = x[tm, :] * 2
+    return block
+
+
 def first_assigned_in_loop(x, v):
     r"""ParseError: block is first assigned in the loop of line N, and is read after it
       v[tm] = block.sum(1)
@@ -555,7 +566,7 @@ def computed_outside(x, v):
     r"""ParseError: x is loaded outside of a loop
       row = x[0, :]
             ^^^^^^^
-    hint: load it in the loop that uses it; before the loops only single elements are read
+    hint: load it in the loop that uses it, which is one of hl.tile or hl.grid (a range is written out); before the loops only single elements are read
     """
     row = x[0, :]
     for tk in hl.tile(64):
@@ -673,7 +684,7 @@ def float_bound(x, v):
     r"""TypingError: the bound of a loop is v (float32[])
       for tm in hl.tile(v[0]):
                 ^^^^^^^^^^^^^
-    hint: a bound is an integer: one element of a tensor of offsets, for example
+    hint: a bound is an integer: pass v as int32 or int64
     """
     for tm in hl.tile(v[0]):
         v[tm] = 0.0
@@ -779,11 +790,33 @@ def block_of_zero(x, v):
     return v
 
 
+def one_extent_for_two(x, offsets):
+    r"""ParseError: max_extent has 1 value for 2 dimensions
+      for tm, tn in hl.tile([0, 0], [offsets[0], 64], max_extent=40):
+                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: give one for each, or None: max_extent=[..., None]
+    """
+    for tm, tn in hl.tile([0, 0], [offsets[0], 64], max_extent=40):
+        x[tm, tn] = 0.0
+    return x
+
+
+def range_of_rows(x):
+    r"""ParseError: x is loaded outside of a loop
+      x[i, :] = x[i, :] * 2
+                ^^^^^^^
+    hint: load it in the loop that uses it, which is one of hl.tile or hl.grid (a range is written out); before the loops only single elements are read
+    """
+    for i in range(40):
+        x[i, :] = x[i, :] * 2
+    return x
+
+
 def decreasing_range(x, v):
     r"""ParseError: tm runs from 40 down to 8
       for tm in hl.tile(40, 8):
       ^^^^^^^^^^^^^^^^^^^^^^^^
-    hint: the end of a range is not before its begin
+    hint: the end of a range is not before its begin; blocks of 8 are hl.tile(40, block_size=8)
     """
     for tm in hl.tile(40, 8):
         v[tm] = 0.0

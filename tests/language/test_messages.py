@@ -304,7 +304,11 @@ CASES = {
         "load a part of it in a loop: for tile in hl.tile(table.shape[0]): ... table[tile, :] ...; "
         "in one, all of it is table[:, :]",
     ),
-    "string as a value": (op("+", x, "a"), "the string 'a' is used as a value", ""),
+    "string as a value": (
+        op("+", x, "a"),
+        "the string 'a' is used as a value",
+        "values are loaded from tensors, made by hl.full and hl.arange, or Python numbers",
+    ),
     "None as a value": (
         call(hl.exp, None),
         "a NoneType is used as a value",

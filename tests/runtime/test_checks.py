@@ -84,6 +84,15 @@ def message(ir, **arrays):
     return refused(ir, **arrays).what
 
 
+def test_offsets_that_are_lengths_are_told_how_to_be_made():
+    given = refused(grouped(), offsets=ints(37, 0, 83, 70, 66))
+    assert given.what.startswith("offsets[1] = 0 is less than offsets[0] = 37: ")
+    assert given.hint == "offsets made of lengths are [0, *np.cumsum(lengths)]"
+    first, last = OFFSETS
+    length = refused(copies(first, add(first, last)), offsets=ints(0, 9, -3, 60, 60))
+    assert (length.what, length.hint) == ("offsets[2] = -3 is negative", "")
+
+
 def passes(ir, **arrays):
     check = compile_checks(ir)
     assert check is not None
@@ -178,10 +187,10 @@ def test_what_to_write_where_a_range_or_an_index_means_none():
     )
     said = refused(permuted(), perm=ints(3, -1, 0, 1)).hint
     assert said == "where it means none, write it in an `if`: if perm[g] >= 0: ..."
-    # one that is too large, and offsets that fall, mean nothing: they are mistakes
+    # one that is too large, and offsets that fall, never mean none: they are mistakes
     assert not refused(permuted(), perm=ints(3, 256, 0, 1)).hint
     idx[3] = 256
-    assert not refused(gathered(*OFFSETS), offsets=ints(0, 5, 4), idx=idx).hint
+    assert "maximum" not in refused(gathered(*OFFSETS), offsets=ints(0, 5, 4), idx=idx).hint
 
 
 def test_lengths_from_zero():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ..errors import Loc, ParseError, TypingError
-from ..ir import Axis, Const, Expr
+from ..ir import Axis, Const, Expr, Load
 from ..ir.integers import const, value_of
 from ..language.build import cast
 from ..language.dtypes import is_integer
@@ -46,7 +46,8 @@ def ranges(loc: Loc, kind: str, given: dict[str, Any]) -> list[AskedRange]:
         value = given.get(name)
         values = [None] * many if value is None else _listed(value)
         if len(values) != many:
-            raise ParseError(f"{name} has {len(values)} entries for {many} dimensions", loc)
+            what = f"{name} has {counted(len(values), 'value')} for {many} dimensions"
+            raise ParseError(what, loc, f"give one for each, or None: {name}=[..., None]")
         options.append([_option(loc, name, least, v) for v in values])
     bounds = [[_bound(loc, b) for b in side] for side in (begins, ends)]
     return [AskedRange(*dimension) for dimension in zip(*bounds, *options, strict=True)]
@@ -82,6 +83,8 @@ def _bound(loc: Loc, value: Any) -> Expr:
                 return const(static_int(loc, number, "the bound of a loop"))
             if value.type.rank or not is_integer(value.type.dtype):
                 hint = "a bound is an integer: one element of a tensor of offsets, for example"
+                if isinstance(value, Load) and not value.type.rank:
+                    hint = f"a bound is an integer: pass {value.tensor} as int32 or int64"
                 raise TypingError(f"the bound of a loop is {called(value)}", loc, hint)
             return cast(value, "int32", loc)
 
@@ -100,6 +103,8 @@ def declare(
     if first is not None and last is not None:
         if last < first:
             hint = "the end of a range is not before its begin"
+            if kind == "tile" and last > 0:
+                hint += f"; blocks of {last} are hl.tile({first}, block_size={last})"
             raise ParseError(f"{user} runs from {first} down to {last}", loc, hint)
         if extent is not None and extent < last - first:
             what = f"max_extent={extent} is less than the extent {last - first} of {user}"

@@ -233,16 +233,16 @@ def forget(here: Here, node: ast.For, targets: Sequence[str], kept: Sequence[str
     `kept` are the variables that the loop carries.
     """
     line, names = node.lineno, here.frame.names
+    stored = "store it to an output in the loop: a launch leaves nothing but tensors"
     for user in here.frame.live.assigned[node]:
         if user not in kept:
             names[user] = Missing(
                 f"{user} is first assigned in the loop of line {line}, and is read after it",
-                f"give {user} a value before the loop",
+                f"give {user} a value before the loop" if here.loops else stored,
             )
         elif not here.loops:
             names[user] = Missing(
-                f"{user} is computed by the loop of line {line}, and is read outside of it",
-                "store it to an output in the loop: a launch leaves nothing but tensors",
+                f"{user} is computed by the loop of line {line}, and is read outside of it", stored
             )
     for user in targets:
         names[user] = Missing(

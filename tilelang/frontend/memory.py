@@ -72,7 +72,8 @@ def load(
     read = Load(tensor.name, where.index, kind, guard, _other(other, kind, loc), loc)
     value: Expr = loaded(here, read, loc)
     if not here.loops and kind.rank:
-        hint = "load it in the loop that uses it; before the loops only single elements are read"
+        hint = "load it in the loop that uses it, which is one of hl.tile or hl.grid (a range is "
+        hint += "written out); before the loops only single elements are read"
         raise ParseError(f"{tensor.name} is loaded outside of a loop", loc, hint)
     if not here.loops:  # for the bounds of loops
         here.draft.early.append((here.draft.root(tensor.name).name, loc))

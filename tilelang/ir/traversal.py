@@ -340,8 +340,12 @@ def meant(expr: types.Expr, values: Mapping[str, types.Expr]) -> types.Expr:
 
 def multiplied(expr: types.Expr, values: Mapping[str, types.Expr]) -> bool:
     """Whether a product is a part of a value, names followed."""
-    parts = reached(expr, values)
-    return any(isinstance(e, types.Apply) and e.op == "dot" for e in parts)
+    return any(dots(reached(expr, values)))
+
+
+def dots(exprs: Iterable[object]) -> Iterator[types.Apply]:
+    """The matrix products among expressions, of plans too."""
+    return (e for e in exprs if isinstance(e, types.Apply) and e.op == "dot")
 
 
 def successor(loop: types.Loop, carry: types.Carry) -> str | None:

@@ -109,6 +109,7 @@ def used_whole(tensor: Tensor, loc: Site) -> tuple[str, Site, str]:
 
 
 def _not_a_value(value: object, loc: Site) -> TypingError:
+    how = "values are loaded from tensors, made by hl.full and hl.arange, or Python numbers"
     match value:
         case TileHandle(_, user):
             hint = f"{user}.index is the positions that it covers, {user}.begin the first of them"
@@ -122,7 +123,7 @@ def _not_a_value(value: object, loc: Site) -> TypingError:
             hint = "a tile's own length is tile.block_size"
             return TypingError(f"block size {name} is used as a value", loc, hint)
         case str():
-            return TypingError(f"the string {value!r} is used as a value", loc)
+            return TypingError(f"the string {value!r} is used as a value", loc, how)
         case ValuesIndices():
             hint = "take one of .values and .indices; hl.amax and hl.amin give the values alone"
             return TypingError("a pair of values is used as one value", loc, hint)
@@ -134,7 +135,6 @@ def _not_a_value(value: object, loc: Site) -> TypingError:
             hint = "pass it to the kernel as an argument, and load the part that this step needs"
             return TypingError(what, loc, hint)
         case _:
-            how = "values are loaded from tensors, made by hl.full and hl.arange, or Python numbers"
             return TypingError(f"a {type(value).__name__} is used as a value", loc, how)
 
 

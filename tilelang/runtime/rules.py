@@ -105,13 +105,11 @@ class RangeRule:
         """What to write where such a range is meant."""
         if self.moved:
             return f"leave out what lies outside by a mask: {MASKS}"
-        if (
-            not self.strict
-            or low < 0
-            or high >= low
-            or tensors_of(self.begin) == tensors_of(self.end)
-        ):
+        if not self.strict or low < 0 or high >= low:
             return ""
+        if tensors_of(self.begin) == tensors_of(self.end):
+            offsets = isinstance(self.begin, Load) and isinstance(self.end, Load)
+            return "offsets made of lengths are [0, *np.cumsum(lengths)]" if offsets else ""
         begin, end = say(self.begin), say(self.end)
         return f"where such a range means none, end it at hl.maximum({begin}, {end})"
 
@@ -251,8 +249,8 @@ def counted(expr: Expr, ir: KernelIR, blocks: Mapping[str, int]) -> Expr:
 def range_rules(
     ir: KernelIR,
     references: Sequence[CheckedReference],
-    doubted: Collection[tuple[Expr, int]] = (),
-    rising: Collection[str] = (),
+    doubted: Collection[tuple[Expr, int]],
+    rising: Collection[str],
 ) -> tuple[RangeRule, ...]:
     """Rules of every loop whose range, or whose offset into a tensor, is read from tensors.
 

@@ -11,8 +11,8 @@ from functools import cached_property
 
 from ..analysis.facts import AxisFact, Facts
 from ..analysis.uses import IndexedSite, Use, cut, reads_memory, references, uses_of
-from ..ir import Apply, Axis, BlockSize, Body, Dim, Expr, KernelIR, Loop, Stmt, Store, integers
-from ..ir.traversal import definitions, every_expr, every_loop, every_store, inlined, reduced
+from ..ir import Axis, BlockSize, Body, Dim, Expr, KernelIR, Loop, Stmt, Store, integers
+from ..ir.traversal import definitions, dots, every_expr, every_loop, every_store, inlined, reduced
 from ..passes.drop_unused import drop_unused
 from .refusal import Refused, Rule
 
@@ -168,9 +168,8 @@ class Problem:
     @cached_property
     def contracted(self) -> frozenset[Dim]:
         """The dimensions that products sum along."""
-        every = every_expr(self.ir.body)
-        dots = (e for e in every if isinstance(e, Apply) and e.op == "dot")
-        return frozenset(arg.type.shape[dim] for dot in dots for arg, dim in reduced(dot))
+        found = dots(every_expr(self.ir.body))
+        return frozenset(arg.type.shape[dim] for dot in found for arg, dim in reduced(dot))
 
 
 def _without_empty(ir: KernelIR, loop: Loop) -> Loop | None:

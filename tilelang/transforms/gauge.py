@@ -171,7 +171,7 @@ def _moved(graph: Graph, term: Term, parts: list[Move | None]) -> Move | None:
     known = [p for p in parts if p is not None]
     if len(known) < len(parts):
         return None
-    if isinstance(term, Apply) and (constant := number(Const(0, term.type), term)) is not None:
+    if isinstance(term, Apply) and (constant := number(term)) is not None:
         return _of_number(constant)
     if all(p.free and p.how in ("shift", "scale") for p in known):
         return STAYS

@@ -283,7 +283,7 @@ def parts_of(term: Term) -> tuple[ir.Expr, ...]:
             assert_never(term)
 
 
-def number(expr: ir.Expr, term: Term | ir.Expr) -> float | int | None:
+def number(term: Term | ir.Expr) -> float | int | None:
     """The number that a value is everywhere, if it is one."""
     match term:
         case ir.Const(value):

@@ -291,7 +291,7 @@ class _Writer:
         new: ir.Expr = met
         if scan.factor is not None:
             new = binary("mul", met, self.value(scan.factor, inner), loc)
-        if number(scan.value, self.graph.term(scan.value)) != 0:
+        if number(self.graph.term(scan.value)) != 0:
             new = binary("add", new, self.value(scan.value, inner), loc)
         after = self.assign(user, cast(new, kind.dtype, loc), inner)
         carry = ir.Carry(met.name, first, after, last.name, user, loc)

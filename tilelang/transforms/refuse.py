@@ -14,7 +14,7 @@ class Underivable(Exception):
         super().__init__(what)
         self.what, self.loc = what, loc
 
-    def said_of(self, kernel: KernelIR, author: str = "") -> GradientError:
+    def said_of(self, kernel: KernelIR, author: str) -> GradientError:
         """The same with the name of the author's kernel, and what to do instead.
 
         `author` is that name where the kernel was derived.

@@ -100,7 +100,7 @@ class Residuals:
         for name, term in graph.reached(roots).items():
             if name in forward or not isinstance(term, ir.Apply) or term.op != "eq":
                 continue
-            if not any(number(a, graph.term(a)) is not None for a in term.args):
+            if not any(number(graph.term(a)) is not None for a in term.args):
                 found |= {name for a in term.args for name in self._same(a) if name in loops}
         return {name for name in found if not self._is_exact(name)}
 

@@ -93,7 +93,7 @@ def kept_from_zero(graph: Graph, expr: Term | Expr) -> Softmax | None:
                 return None
             own, other = (x, y) if asked.holds else (y, x)
             same = softmax(graph, own) == asked.softmax
-            return asked.softmax if same and number(other, graph.term(other)) is not None else None
+            return asked.softmax if same and number(graph.term(other)) is not None else None
         case _:
             return None
 
@@ -104,9 +104,9 @@ def seen(graph: Graph, condition: Term | Expr) -> Seen | None:
     if not isinstance(term, Apply) or term.op not in MIRRORED:
         return None
     x, y = term.args
-    op, limit = term.op, number(y, graph.term(y))
+    op, limit = term.op, number(graph.term(y))
     if limit is None:
-        x, op, limit = y, MIRRORED[op], number(x, graph.term(x))
+        x, op, limit = y, MIRRORED[op], number(graph.term(x))
     found = softmax(graph, x)
     if found is None or limit is None or not _below_one(limit):
         return None
@@ -122,7 +122,7 @@ def _below_one(limit: float) -> bool:
 def _beside_number(graph: Graph, x: Expr, y: Expr) -> tuple[Softmax | None, float | None]:
     """A total and the number that it is compared with or added to, in either order."""
     for total, other in ((x, y), (y, x)):
-        limit = number(other, graph.term(other))
+        limit = number(graph.term(other))
         if limit is not None:
             return softmax(graph, total), limit
     return None, None
@@ -172,7 +172,7 @@ def _from_number(graph: Graph, m: Expr) -> tuple[float, Expr]:
     """What a running maximum begins with, and the largest of the rest."""
     match graph.term(m):
         case Apply("maximum", (first, x)):
-            start = number(first, graph.term(first))
+            start = number(graph.term(first))
             return (-math.inf, m) if start is None else (start, x)
         case _:
             return -math.inf, m

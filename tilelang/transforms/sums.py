@@ -91,7 +91,7 @@ def _extreme(
         value = graph.add(binary(term.op, value, part, term.loc))
     value = graph.add(broadcast(value, carry.type.shape, term.loc))
     last = graph.over(axis, value, EXTREMES[term.op], term.loc)
-    start = number(init, graph.term(init))
+    start = number(graph.term(init))
     if whole is not term:
         last = graph.add(unary("detach", last, term.loc))
         init = init if start is not None else graph.add(unary("detach", init, term.loc))
@@ -127,7 +127,7 @@ def _sum(
         return _gauged(graph, axis, carry, init, known, names, extremes)
     loc = getattr(graph.term(new), "loc", None)
     summed = graph.over(axis, graph.add(broadcast(rest, carry.type.shape, loc)), "sum", loc)
-    if number(init, graph.term(init)) == 0:
+    if number(graph.term(init)) == 0:
         return summed
     return graph.add(binary("add", init, summed, loc))
 
@@ -173,9 +173,9 @@ def _gauged(
     loc = getattr(graph.term(rest), "loc", None)
     value = graph.add(broadcast(graph.replaced(rest, last), carry.type.shape, loc))
     summed = graph.over(axis, value, "sum", loc)
-    if number(init, graph.term(init)) == 0:
+    if number(graph.term(init)) == 0:
         return summed
-    if number(gauge.first, graph.term(gauge.first)) is not None:
+    if number(graph.term(gauge.first)) is not None:
         return None  # a sum that begins with more than nothing, before there is a maximum
     return graph.add(binary("add", graph.add(_scaled(graph, factor, gauge, init)), summed, loc))
 

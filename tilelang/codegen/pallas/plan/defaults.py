@@ -29,7 +29,7 @@ LANES_LEAST, LONGEST_PRODUCT = 256, 8192
 LANES_VECTOR = 32768
 
 
-def start_sizes(problem: Problem, target: Target, together: bool = False) -> dict[str, int]:
+def start_sizes(problem: Problem, target: Target, together: bool) -> dict[str, int]:
     """The first guess for every tile axis, before memory is looked at.
 
     `together`: a step runs all iterations of a loop, so that few rows of each are rows enough.

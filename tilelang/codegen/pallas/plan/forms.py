@@ -25,8 +25,8 @@ from .blocks import multiple, sizes
 from .estimate import rank
 from .launch import plan_launch
 from .memory import with_margin, without_blocks
-from .modest import modest, settled
 from .normalised import normalised
+from .physical import Inner
 from .placement import place
 from .small_steps import loops_of_small_steps
 from .types import MODULE_NAMES, Launch, Plan
@@ -161,6 +161,24 @@ def _formed(problem: Problem, config: Config, target: Target) -> tuple[Plan | Re
     if isinstance(looped, Plan):
         return looped, True
     return inside, False  # the form that was wanted says why not
+
+
+def settled(planned: Plan) -> bool:
+    """Whether no other form could do better.
+
+    It is modest, or no step loops over blocks that lie in vector memory as a whole.
+    """
+    return modest(planned) or not any(
+        isinstance(stmt, Inner) and launch.axis(stmt.axis).place != "within"
+        for launch in planned.launches
+        for section in launch.sections
+        for stmt in section.body
+    )
+
+
+def modest(planned: Plan) -> bool:
+    """Whether every launch fits the memory that a kernel gets without asking for more."""
+    return all(launch.memory.limit is None for launch in planned.launches)
 
 
 def _sized(problem: Problem, config: Config, target: Target, fold: bool) -> Plan | Refusal:

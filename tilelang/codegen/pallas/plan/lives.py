@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilelang.ir import Apply, Dim, TileIndex, Type, Var
+from tilelang.ir.traversal import dots
 from tilelang.language.op import OPS
 
 from .physical import Bind, GroupSum, Inner, InRange, Iota, PExpr, PStmt, names_read, parts_of
@@ -59,7 +60,7 @@ def lives(body: tuple[PStmt, ...]) -> tuple[Life, ...]:
 
 def products(stmt: PStmt) -> Iterator[Apply]:
     """The matrix products of a statement, those of loops inside too."""
-    return (e for e in parts_of(stmt) if isinstance(e, Apply) and e.op == "dot")
+    return dots(parts_of(stmt))
 
 
 def _life(stmt: PStmt, held: tuple[Type, int] | None) -> Life:

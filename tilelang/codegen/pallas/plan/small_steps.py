@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from tilelang.codegen.pallas.chips import CHIPS
-from tilelang.ir import Apply
+from tilelang.ir.traversal import dots
 from tilelang.language.dtypes import itemsize
 
 from .axis import AxisPlan, extents
@@ -170,8 +170,7 @@ def _products(launch: Launch) -> int:
     """Numbers in the largest product, of which some heads may share one; 0 if there is none."""
     if launch.table is None or launch.form != "pipeline":
         return 0
-    found = [e for e in _values(launch) if isinstance(e, Apply) and e.op == "dot"]
-    return _largest(launch, found)
+    return _largest(launch, list(dots(_values(launch))))
 
 
 def _values(launch: Launch) -> Iterator[PExpr]:

@@ -20,6 +20,7 @@ from math import prod
 
 from tilelang import ir
 from tilelang.ir import definitions, every_expr, every_loop, multiplied, reached
+from tilelang.ir.traversal import dots
 from tilelang.language.dtypes import itemsize
 
 from .tile_columns import tile_columns
@@ -39,10 +40,10 @@ LONG_WIDE, LONG = 128, 256
 
 def tile_wholes(kernel: ir.KernelIR) -> ir.KernelIR:
     """The kernel with those products in loops."""
-    dots = [e for e in every_expr(kernel.body) if isinstance(e, ir.Apply) and e.op == "dot"]
+    products = list(dots(every_expr(kernel.body)))
     made = definitions(kernel.body)
     # a product of products, as of scores in attention, keeps the rows of all of it
-    alone = not any(multiplied(operand, made) for dot in dots for operand in dot.args)
+    alone = not any(multiplied(operand, made) for dot in products for operand in dot.args)
 
     carried = {c.name for loop in every_loop(kernel.body) for c in loop.carries}
 
@@ -54,7 +55,7 @@ def tile_wholes(kernel: ir.KernelIR) -> ir.KernelIR:
     def summed(dot: ir.Apply) -> bool:
         return wide(dot) or (alone and _long(dot))
 
-    if not any(map(summed, dots)):
+    if not any(map(summed, products)):
         return kernel
     kernel, columns = tile_columns(kernel, wide)
     return tile_sums(kernel, lambda dot: summed(dot) or not columns.isdisjoint(dot.type.shape))

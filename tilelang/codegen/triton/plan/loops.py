@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilelang import ir
 from tilelang.ir import every_expr, reached, statement_exprs, walk
-from tilelang.ir.traversal import index_exprs, map_body
+from tilelang.ir.traversal import dots, index_exprs, map_body
 
 
 def own_exprs(loop: ir.Loop) -> Iterator[ir.Expr]:
@@ -18,12 +18,12 @@ def own_exprs(loop: ir.Loop) -> Iterator[ir.Expr]:
 
 def own_dots(loop: ir.Loop) -> dict[ir.Apply, None]:
     """Every product that the loop computes itself."""
-    return dict.fromkeys(e for e in own_exprs(loop) if isinstance(e, ir.Apply) and e.op == "dot")
+    return dict.fromkeys(dots(own_exprs(loop)))
 
 
 def dots_in(loop: ir.Loop) -> Iterator[ir.Apply]:
     """Every product of a loop and of the loops inside."""
-    return (e for e in every_expr((loop,)) if isinstance(e, ir.Apply) and e.op == "dot")
+    return dots(every_expr((loop,)))
 
 
 def copies_ahead(kernel: ir.KernelIR, loop: ir.Loop, stored: Collection[str]) -> bool:

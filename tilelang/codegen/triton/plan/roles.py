@@ -9,6 +9,7 @@ from math import prod
 from tilelang import ir
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.ir import definitions, every_expr, every_store, multiplied
+from tilelang.ir.traversal import dots
 from tilelang.language.dtypes import itemsize
 
 
@@ -32,7 +33,7 @@ class Roles:
 
 def products(kernel: ir.KernelIR) -> list[ir.Apply]:
     """Every product of the kernel."""
-    return [e for e in every_expr(kernel.body) if isinstance(e, ir.Apply) and e.op == "dot"]
+    return list(dots(every_expr(kernel.body)))
 
 
 def summed(dot: ir.Apply) -> ir.Dim:
