@@ -104,6 +104,10 @@ OTHERS = (
     ("attention_backward_of_q", 4, 80, {"blocks": {"tk": 256, "tq": 128}, "stages": 1}, 135168),
     ("hstu_attention", 4, 80, {"blocks": {"tk": 256, "tq": 128}, "stages": 2}, 163840),
     ("matmul", 0, 100, {"blocks": RESULT, "stages": 5, "warps": 16}, 98304),
+    (
+        "varlen_attention", 4, 100,
+        {"blocks": {"tk": 64, "tq": 128}, "indexing": "descriptor", "stages": 4}, 164864,
+    ),
     ("dense_attention_with_lse", 3, 100, {"blocks": KEYS, "stages": 2, "warps": 16}, 49152),
     ("flash_attention_causal", 3, 90, {"blocks": {"tk": 32, "tq": 256}, "stages": 5}, 81984),
     (
