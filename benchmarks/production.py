@@ -52,7 +52,7 @@ class Schedule:
 
 
 def schedules() -> list[Schedule]:
-    """All that were kept: libtpu 0.0.42.1, 2026-11-22, before columns filled all lanes."""
+    """All that were kept: libtpu 0.0.42.1, most of them before columns filled all lanes."""
     found = json.loads(SCHEDULES.read_text(encoding="utf-8"))
     return [Schedule(r[0], r[1], r[2], r[3], tuple(r[4])) for r in found]
 

@@ -24,11 +24,9 @@ from tilelang.language.op import OPS
 from tilelang.schedule.problem import Problem
 
 from .blocked_groups import Refuse, refuse
+from .lifted_groups import REDUCTIONS
 
-REDUCTIONS, ELEMENTWISE = (
-    frozenset(name for name, op in OPS.items() if op.kind == kind)
-    for kind in ("reduce", "elementwise")
-)
+ELEMENTWISE = frozenset(name for name, op in OPS.items() if op.kind == "elementwise")
 WHY = "a step has all rows of its tiles at once"
 WHICH = (
     "only an hl.grid loop from 0 to a number that shapes give, whose iterations compute alike "
@@ -223,11 +221,8 @@ class _Run:
         """The same place with all indices of a tile, and how many dimensions come behind them."""
         at = self.entries_behind(index)
         own = [self.is_own(entry) for entry in index]
-        other = any(
-            self.differs(e)
-            for entry, is_own in zip(index, own, strict=True) if not is_own
-            for e in ir.index_exprs(entry)
-        )  # fmt: skip
+        others = (entry for entry in index if not self.is_own(entry))
+        other = any(self.differs(e) for entry in others for e in ir.index_exprs(entry))
         if at is None or other or sum(own) > 1:
             self.no(f"{tensor} is not indexed by it in one of its dimensions, as it is", loc)
         along = (ir.Along(self.axis) if is_own else e for e, is_own in zip(index, own, strict=True))
@@ -308,6 +303,6 @@ def _stored(store: ir.Store) -> Type:
 
 def _moves(expr: Apply) -> bool:
     """Whether a value has another number of dimensions than what it is made of."""
-    if expr.op in ("expand_dims", "squeeze"):
-        return True
-    return expr.op in REDUCTIONS and not expr.attr("keepdim")
+    return expr.op in ("expand_dims", "squeeze") or (
+        expr.op in REDUCTIONS and not expr.attr("keepdim")
+    )
