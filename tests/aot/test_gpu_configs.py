@@ -54,8 +54,10 @@ NAMED = {s.name: s for s in SUBJECTS}
 KERNELS = {name: one.kernel for name, one in NAMED.items()} | {
     "block_pages": block_pages,
     "floats_of_8_bits": NAMED["quantized_grouped_gemm"].kernel,
+    "floats_in_boxes": NAMED["quantized_matmul"].kernel,
 }
 CASES = {name: one.cases for name, one in NAMED.items()} | {
+    "floats_in_boxes": (case(NAMED["quantized_matmul"], "float8_e4m3fn"),),
     "floats_of_8_bits": (case(NAMED["quantized_grouped_gemm"], "float8_e5m2"),),
     "block_pages": (
         (
@@ -123,6 +125,10 @@ OTHERS = (
     ("weight_only_matmul", 3, 100, {"blocks": {"tk": 256, "tm": 64, "tn": 64}}, 131080),
     ("quantized_grouped_gemm", 2, 90, {"blocks": BROAD, "persistent": 64}, 18432),
     ("floats_of_8_bits", 0, 90, {"blocks": {"tk": 64, "tm": 128, "tn": 128}}, 32768),
+    (
+        "floats_in_boxes", 0, 90,
+        {"blocks": {"tk": 64, "tm": 128, "tn": 128}, "indexing": "descriptor", "stages": 3}, 49200,
+    ),
     ("layer_norm", 0, 80, {"blocks": {"tm": 32}}, 2048),
     ("segment_sum", 4, 89, {"blocks": {"tm": 32}}, 8192),
     ("cross_entropy", 2, 100, {"blocks": {"tm": 64, "tv": 256}, "warps": 8}, 2048),

@@ -292,9 +292,10 @@ class LoopMemory:
             # the left operand waits for bytes that each warp turns in registers
             later = self.of.turns_bytes(dot)
             slow |= (later and side == 1) or load in self.of.both_ways
-            slow |= through and self.of.bytes_across(dot, side)
+            across = through and self.of.bytes_across(dot, side)
+            slow |= across and load not in self.boxed
             arrives = (through or (flat and not turned)) and not slow
-            last = (through or later) and direct and load not in self.of.also_read
+            last = (through or later) and direct and load not in self.of.also_read and not across
             count = self._turns.get(load, self.ahead + last)
             count = count if self.ahead and arrives else 0
             if slow and self.ahead and through and self.of.pipe.target.columns:
@@ -304,6 +305,8 @@ class LoopMemory:
             if apart and parts > 1:  # which are made where it is multiplied, whoever loaded it
                 operand = Apply("parts", (operand,), operand.type)
             elif not apart:
+                if across and load in self.boxed:  # turned beside the boxes
+                    passing.append((Apply("turned", (operand,), operand.type), size))
                 where = kept if count else passing
                 where.append((load, max(count, 1) * value_bytes(load, self.of.blocks)))
         elif load is not None and not (side == 0 and self._elsewhere(load, dot)):

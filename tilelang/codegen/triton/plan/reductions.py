@@ -66,7 +66,8 @@ def _stored_bytes(
     """Bytes of what threads store other numbers of than they have.
 
     Sums along one of two dimensions lie as the others do, and loads as they have most to a thread.
-    More bytes than that are stored by threads of their own, as are sums over the first of three.
+    More bytes than that are stored by threads of their own, as are sums over the first of three
+    whose rows are shorter than a warp, or of fewer bytes than what is added.
     """
     value = store.value
     parts = [e for e in reached(value, made) if e.type.shape]
@@ -76,7 +77,8 @@ def _stored_bytes(
     sizes = {itemsize(e.type.dtype) for e in parts if isinstance(e, Load) and e.type.rank > 1}
     size = FLOAT if store.combine else itemsize(value.type.dtype)
     deep = any(e.args[0].type.rank > 2 and e.attr("axis") == 0 for e in sums)
-    if not sizes or (size <= min(sizes) and not deep):
+    short = lanes_of(value.type.shape[-1], blocks) * size < WIDE * LANES
+    if not sizes or (size <= min(sizes) and not (deep and (short or size < max(sizes)))):
         return 0
     narrow, lanes = min(size, *sizes), prod(lanes_of(d, blocks) for d in value.type.shape)
     return min(lanes * narrow, WIDE * max(FLOAT // narrow, 1) * LANES * warps)
