@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
+import subprocess
+import sys
 import types
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +116,22 @@ def test_pieces_that_need_a_checkout_say_so(page):
     needs = any("from examples" in b.code for b in _blocks(text) if b.language == "python")
     assert not needs or "of a checkout" in text
     assert not (needs and page.stem in ("README", "recipes", "scale"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stem", ["recipes", "scale"])
+def test_whole_pages_run_one_piece_after_the_other(stem, tmp_path):
+    """Also the pieces that need four devices, or flatbuffers."""
+    pytest.importorskip("flatbuffers", reason="jax.export writes with it")
+    pytest.importorskip("torch", reason="the page calls kernels from torch")
+    page = ROOT / "docs" / f"{stem}.md"
+    blocks = [b for b in _blocks(page.read_text(encoding="utf-8")) if b.language == "python"]
+    path = _module(page, blocks, tmp_path).rename(tmp_path / "page.py")
+    devices = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    environment = {**os.environ, **devices, "PYTHONPATH": str(ROOT)}
+    run = [sys.executable, str(path)]
+    done = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_pages_are_there():
