@@ -177,7 +177,7 @@ BUDGET = {
     # arrays that have a name each; what two loops leave; changed.py: numbers that pick places;
     # lanes that meet (rotations.py); heads of many steps; parts of tables, for two cores
     # ranges that may overlap, whose blocks come back; along_lanes.py: tiles beside a few numbers
-    "codegen.pallas": 22_460,  # wide_*.py, registers.py; flows; moved tiles; heads: copies, columns
+    "codegen.pallas": 22_490,  # wide_*.py, registers.py; flows; heads; numbers beside blocks
     # descriptors; specialized warps; space of configs; kinds of memory; interiors; cleared rows;
     # tiles of groups, loops without products that copy ahead; registers of what is alive, and of a
     # program; operands that are taken whole; products in batches; tables that are gathered from,

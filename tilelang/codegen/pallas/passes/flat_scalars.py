@@ -4,6 +4,8 @@ slot[t, k]          ->   slot_flat[t * K + k]           a row of a matrix takes 
 count[ids[b], p]    ->   count[clip(ids[b], 0, 7), p]   memory may hold any number
 bias[h, ids[t]]     ->   bias_flat[h * N + ids[t]]      numbers that are picked lie there, too,
 el[ids[t]]          ->   cast(el_wide[ids[t]], bf16)    and it holds those of 32 bits
+tile(0, n[g])       ->   tile(0, n_flat[g])             also those of which blocks are read, n[t],
+x[n[g] + t.index]   ->   x[n_flat[g] + t.index]         where ranges and positions are made of them
 """
 
 from __future__ import annotations
@@ -59,14 +61,24 @@ WORTH = 16
 class ScalarNest:
     """A loop nest, the tensors of which it reads single numbers only, and views of others.
 
-    flat  in one dimension
-    wide  with numbers of 32 bits, of which index arrays pick some
+    flat    in one dimension
+    wide    with numbers of 32 bits, of which index arrays pick some
+    beside  in one dimension: of what is read in blocks, too, for ranges and positions
     """
 
     ir: KernelIR
     alone: frozenset[str]
     flat: Mapping[str, str]
     wide: Mapping[str, str]
+    beside: Mapping[str, str]
+
+    @property
+    def places(self) -> ScalarNest:
+        """What ranges and positions are made of is read by single numbers, whatever else is."""
+        if not self.beside:
+            return self
+        own = self.alone.union(self.beside)
+        return replace(self, alone=own, flat={**self.flat, **self.beside})
 
 
 def flat_scalars(ir: KernelIR, target: Target) -> KernelIR:
@@ -80,15 +92,19 @@ def flat_scalars(ir: KernelIR, target: Target) -> KernelIR:
     axes = {a.name: a for a in ir.axes}
     body: list[Stmt] = []
     used: set[str] = set()
+    views = dict(flat)
     for loop in ir.body:
-        nest = ScalarNest(ir, _alone(ir, loop), flat, wide)
+        alone = _alone(ir, loop)
+        beside = {n: flat.get(n) or unique(ir, n, "flat") for n in _beside(ir, loop) - alone}
+        nest = ScalarNest(ir, alone, flat, wide, beside)
+        views |= beside
         own = [s.axis for s in every_loop((loop,))]
         for name in own:
-            axes[name] = map_range(axes[name], partial(_read, nest))
+            axes[name] = map_range(axes[name], partial(_read, nest.places))
         changed = map_body((loop,), partial(_statement, nest))
         body += changed
         used |= {e.tensor for e in _loads(exprs_of(changed, (axes[name] for name in own)))}
-    tensors = (*ir.tensors, *_views(ir, flat, wide, used))
+    tensors = (*ir.tensors, *_views(ir, views, wide, used))
     return replace(ir, tensors=tensors, axes=tuple(axes.values()), body=tuple(body))
 
 
@@ -160,6 +176,18 @@ def _alone(ir: KernelIR, nest: Loop) -> frozenset[str]:
     return frozenset(names - others)
 
 
+def _beside(ir: KernelIR, nest: Loop) -> frozenset[str]:
+    """Tensors that stay as they are, of whose numbers ranges and positions are made."""
+    axes = [ir.axis(s.axis) for s in every_loop((nest,))]
+    stores = [s for s in statements((nest,)) if isinstance(s, Store)]
+    loads = [e for e in every_expr((nest,), axes) if isinstance(e, Load)]
+    entries = (e for part in (*stores, *loads) for e in part.index if not isinstance(e, Gather))
+    places = (e for entry in entries for e in index_exprs(entry))
+    names = {load.tensor for load in _loads((*edges_of(axes), *places))}
+    stored = {ir.root(s.tensor) for s in stores}
+    return frozenset(n for n in names if ir.root(n) not in stored and 0 not in ir.tensor(n).shape)
+
+
 # ---------------------------------------------------------------- the rewriting
 
 
@@ -171,8 +199,9 @@ def _statement(nest: ScalarNest, stmt: Stmt) -> tuple[Stmt, ...]:
 
 
 def _entry(nest: ScalarNest, entry: Index, asked: bool = False) -> Index:
-    asked = asked or isinstance(entry, Gather)
-    return map_index(entry, lambda e: _read(nest, e, asked))
+    if isinstance(entry, Gather):
+        return map_index(entry, lambda e: _read(nest, e, asked=True))
+    return map_index(entry, lambda e: _read(nest.places, e, asked))
 
 
 def _read(nest: ScalarNest, expr: Expr, asked: bool = False) -> Expr:
