@@ -334,3 +334,54 @@ def test_a_loop_that_cannot_move_out_is_refused():
         "the positions that tm goes through depend on c, whose loop is inside"
     )
     assert refused.value.hint == "write the loop over c around that over tm"
+
+
+@tile.kernel
+def before(n, x):
+    """y[g] = the sum of n[: n[g]], and of as many rows of x if x[g, 0] is positive."""
+    y = hl.zeros([n.shape[0]], dtype=hl.int32)
+    z = hl.zeros(x.shape, dtype=hl.float32)
+    for g in hl.grid(n.shape[0]):
+        acc = hl.zeros([], dtype=hl.int32)
+        for t in hl.tile(0, n[g], max_extent=n.shape[0]):
+            acc = acc + n[t].sum(0)
+        y[g] = acc
+    for g in hl.grid(x.shape[0]):
+        for d in hl.tile(x.shape[1]):
+            rows = hl.zeros([d], dtype=hl.float32)
+            if x[g, 0] > 0:
+                for i in hl.grid(0, n[g], max_extent=x.shape[0]):
+                    rows = rows + x[i, d]
+            z[g, d] = rows
+    return y, z
+
+
+@pytest.mark.parametrize(
+    "form", ["fori_loop", *(pytest.param(f, marks=pytest.mark.slow) for f in ("table", "worklist"))]
+)
+def test_ranges_of_an_array_that_is_read_in_blocks(form):
+    """Its numbers lie in scalar memory, and its blocks in windows: it was an internal error."""
+    rng = np.random.default_rng(3)
+    n = rng.integers(0, 20, 20).astype(np.int32)
+    x = rng.integers(-9, 9, (20, 24)).astype(np.float32)
+    y, z = before(n, x, config=FORMS[form])
+    np.testing.assert_array_equal(y, [n[:m].sum() for m in n])
+    np.testing.assert_array_equal(
+        z, [x[:m].sum(0) if row[0] > 0 else 0 * row for m, row in zip(n, x, strict=True)]
+    )
+
+
+def test_a_position_of_an_array_that_is_read_in_blocks():
+    @tile.kernel
+    def scattered(x, first):
+        y = hl.zeros([x.shape[0] * 2, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(first.shape[0]):
+            for t in hl.tile(4):
+                y[first[g] + t.index, :] = x[g * 4 + t.index, :] * first[:].amax(0)
+        return y
+
+    x = np.arange(160, dtype=np.float32).reshape(20, 8)
+    first = np.array([8, 0, 36, 4, 20], np.int32)
+    want = np.zeros((40, 8), np.float32)
+    want[(first[:, None] + np.arange(4)).ravel()] = 36 * x
+    np.testing.assert_array_equal(scattered(x, first), want)

@@ -15,6 +15,7 @@ from tests.fuzzing.carried import carried
 from tests.fuzzing.changes import changed, sites, swapped
 from tests.fuzzing.counted import counted
 from tests.fuzzing.draw import draw
+from tests.fuzzing.ends import ends
 from tests.fuzzing.guarded import guarded
 from tests.fuzzing.headed import headed
 from tests.fuzzing.inputs import case
@@ -88,6 +89,7 @@ SLICED = 0.2  # of the programs with ragged loops
 PERMUTED = 0.12  # of the programs with loops over single positions
 FIXED = 0.12  # of the programs have a block_size
 COUNTED = 0.4  # of those with products along a loop whose tiles can be counted
+ENDS = 0.08  # of the programs with ragged loops
 AS_THEY_ARE = 0.7  # of those, which changes make something else of
 ASKED = 6  # inputs of a softmax that must not go by the tiles: those that a campaign draws
 LAST = (
@@ -95,6 +97,7 @@ LAST = (
     ("biased", biased, BIASED),
     ("sliced", sliced, SLICED),
     ("permuted", permuted, PERMUTED),
+    ("ends", ends, ENDS),
 )  # changes that others know nothing of, in this order
 
 
@@ -150,9 +153,9 @@ def compose(seed: int, sized: bool = True) -> Composed:
             continue
         changes = ["rewritten"] * again + ["relocated"] * moved
         as_it_is = (boxed or tiles or again or moved) and rng.random() < AS_THEY_ARE
+        asked = range(1000 * seed, 1000 * seed + ASKED) if softmax else ()
         for _ in range(0 if as_it_is else rng.randint(1, MOST)):
             found = changed(program, rng)
-            asked = range(1000 * seed, 1000 * seed + ASKED) if softmax else ()
             if found is not None and means_something(found[1], asked):
                 changes.append(found[0])
                 program = found[1]
@@ -178,7 +181,7 @@ def compose(seed: int, sized: bool = True) -> Composed:
                 program, changes = made, [*changes, "stepped"]
         if sized and random.Random(f"turned {seed} {attempt}").random() < TURNED:
             made = turned(program, random.Random(f"signs {seed} {attempt}"))
-            if made is not None and means_something(made):
+            if made is not None and means_something(made, asked):
                 program, changes = made, [*changes, "turned"]
         summed = {p.axis for p in parts(program.body) if isinstance(p, Dot)}
         often = COUNTED if any(is_counted(a, summed) for a in program.axes) else FIXED

@@ -55,6 +55,50 @@ def test_a_small_matrix_stays():
     stays(looked_up(20), flat)
 
 
+def test_ranges_read_numbers_of_what_blocks_are_read_of():
+    """Each is read where it lies for that: in scalar memory, and in a window."""
+    k = Writing()
+    k.input("n", 64, dtype="int32")
+    k.output("y", 64, dtype="int32")
+    with k.grid("g", 0, 4) as g, k.tile("t", 0, k.load("n", g), 64):
+        k.store("y", "t", value=mul(k.load("n", "t"), k.load("n", g)))
+    becomes(
+        k.ir(),
+        flat,
+        """
+        for g in grid(4):
+            for t in tile(0, n[g], max_extent=64):
+                y[t] = n[t] * n[g]
+        """,
+        """
+        for g in grid(4):
+            for t in tile(0, n_flat[g], max_extent=64):
+                y[t] = n[t] * n[g]
+        """,
+    )
+
+
+def test_positions_are_numbers_of_what_blocks_are_read_of():
+    k = Writing()
+    k.input("n", 8, dtype="int32")
+    k.input("x", 64)
+    k.output("y", 8, 8)
+    with k.grid("g", 0, 8) as g:
+        k.store("y", g, WHOLE, value=mul(k.load("n", WHOLE), k.load("x", k.load("n", g))))
+    becomes(
+        k.ir(),
+        flat,
+        """
+        for g in grid(8):
+            y[g, 0:8] = cast(n[0:8], float32) * x[n[g]]
+        """,
+        """
+        for g in grid(8):
+            y[g, 0:8] = cast(n[0:8], float32) * x[n_flat[g]]
+        """,
+    )
+
+
 def test_rows_that_are_picked_are_inside():
     k = Writing()
     k.input("ids", 64, dtype="int32")

@@ -40,6 +40,7 @@ from tests.passes import (
     test_drop_unused,
     test_fill_pads,
     test_first_positions,
+    test_flat_scalars,
     test_fold_empty,
     test_gather_ahead,
     test_inline_indices,
@@ -65,6 +66,7 @@ from tilelang.codegen.pallas.passes import (
     along_lanes,
     bool_bytes,
     first_positions,
+    flat_scalars,
     gather_ahead,
     lifted_groups,
     members,
@@ -312,6 +314,11 @@ MUTATIONS = (
     Mutation(
         "bodies of loops are not rewritten", keep_inside, "map_body", _top_only,
         test_keep_inside.test_loads_are_clamped_and_stores_are_asked,
+    ),
+    Mutation(
+        "ranges read numbers of what lies in windows", flat_scalars, "_beside",
+        lambda *asked: frozenset(),
+        test_flat_scalars.test_ranges_read_numbers_of_what_blocks_are_read_of,
     ),
     Mutation(
         "masks of numbers are dropped", select_numbers, "_stated", lambda mask: frozenset(),

@@ -4,6 +4,8 @@ slot[t, k]          ->   slot_flat[t * K + k]           a row of a matrix takes 
 count[ids[b], p]    ->   count[clip(ids[b], 0, 7), p]   memory may hold any number
 bias[h, ids[t]]     ->   bias_flat[h * N + ids[t]]      numbers that are picked lie there, too,
 el[ids[t]]          ->   cast(el_wide[ids[t]], bf16)    and it holds those of 32 bits
+tile(0, n[g])       ->   tile(0, n_flat[g])             also those of which blocks are read, n[t],
+x[n[g] + t.index]   ->   x[n_flat[g] + t.index]         where ranges and positions are made of them
 """
 
 from __future__ import annotations
@@ -43,14 +45,24 @@ WORTH = 16
 class ScalarNest:
     """A loop nest, the tensors of which it reads single numbers only, and views of others.
 
-    flat  in one dimension
-    wide  with numbers of 32 bits, of which index arrays pick some
+    flat    in one dimension
+    wide    with numbers of 32 bits, of which index arrays pick some
+    beside  in one dimension: of what is read in blocks, too, for ranges and positions
     """
 
     kernel: ir.KernelIR
     alone: frozenset[str]
     flat: Mapping[str, str]
     wide: Mapping[str, str]
+    beside: Mapping[str, str]
+
+    @property
+    def places(self) -> ScalarNest:
+        """What ranges and positions are made of is read by single numbers, whatever else is."""
+        if not self.beside:
+            return self
+        own = self.alone.union(self.beside)
+        return replace(self, alone=own, flat={**self.flat, **self.beside})
 
 
 def flat_scalars(kernel: ir.KernelIR, target: Target) -> ir.KernelIR:
@@ -66,15 +78,21 @@ def flat_scalars(kernel: ir.KernelIR, target: Target) -> ir.KernelIR:
     axes = {a.name: a for a in kernel.axes}
     body: list[ir.Stmt] = []
     used: set[str] = set()
+    views = dict(flat)
     for loop in kernel.body:
-        nest = ScalarNest(kernel, _alone(kernel, loop), flat, wide)
+        alone = _alone(kernel, loop)
+        beside = {
+            n: flat.get(n) or unique(kernel, n, "flat") for n in _beside(kernel, loop) - alone
+        }
+        nest = ScalarNest(kernel, alone, flat, wide, beside)
+        views |= beside
         own = [s.axis for s in every_loop((loop,))]
         for name in own:
-            axes[name] = map_range(axes[name], partial(_read, nest))
+            axes[name] = map_range(axes[name], partial(_read, nest.places))
         changed = map_body((loop,), partial(_statement, nest))
         body += changed
         used |= {e.tensor for e in _loads(exprs_of(changed, (axes[name] for name in own)))}
-    tensors = (*kernel.tensors, *_views(kernel, flat, wide, used))
+    tensors = (*kernel.tensors, *_views(kernel, views, wide, used))
     return replace(kernel, tensors=tensors, axes=tuple(axes.values()), body=tuple(body))
 
 
@@ -146,6 +164,19 @@ def _alone(kernel: ir.KernelIR, nest: ir.Loop) -> frozenset[str]:
     return frozenset(names - others)
 
 
+def _beside(kernel: ir.KernelIR, nest: ir.Loop) -> frozenset[str]:
+    """Tensors that stay as they are, of whose numbers ranges and positions are made."""
+    axes = [kernel.axis(s.axis) for s in every_loop((nest,))]
+    stores = [s for s in statements((nest,)) if isinstance(s, ir.Store)]
+    loads = [e for e in every_expr((nest,), axes) if isinstance(e, ir.Load)]
+    places = (e for part in (*stores, *loads) for e in part.index if not isinstance(e, ir.Gather))
+    made = (e for entry in places for e in index_exprs(entry))
+    names = {load.tensor for load in _loads((*edges_of(axes), *made))}
+    stored = {kernel.root(s.tensor) for s in stores}
+    stays = (n for n in names if kernel.root(n) not in stored)
+    return frozenset(n for n in stays if 0 not in kernel.tensor(n).shape)
+
+
 # ---------------------------------------------------------------- the rewriting
 
 
@@ -157,8 +188,9 @@ def _statement(nest: ScalarNest, stmt: ir.Stmt) -> tuple[ir.Stmt, ...]:
 
 
 def _entry(nest: ScalarNest, entry: ir.Index, asked: bool = False) -> ir.Index:
-    asked = asked or isinstance(entry, ir.Gather)
-    return map_index(entry, lambda e: _read(nest, e, asked))
+    if isinstance(entry, ir.Gather):
+        return map_index(entry, lambda e: _read(nest, e, asked=True))
+    return map_index(entry, lambda e: _read(nest.places, e, asked))
 
 
 def _read(nest: ScalarNest, expr: ir.Expr, asked: bool = False) -> ir.Expr:
