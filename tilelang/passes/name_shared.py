@@ -29,7 +29,7 @@ def _statement(stmt: Stmt, names: set[str]) -> Body:
     made: list[Stmt] = []
     match stmt:
         case Assign():
-            visit = _named((stmt.value,), stmt.user or stmt.name, stmt.loc, names, made)
+            visit = _named((stmt.value,), stmt.user, stmt.loc, names, made)
         case Store():
             roots = (stmt.value,) if stmt.mask is None else (stmt.value, stmt.mask)
             visit = _named(roots, stmt.tensor, stmt.loc, names, made)
