@@ -40,7 +40,7 @@ RANKS = {
     "codegen.pallas": 7,
     "codegen.pallas.plan": 8,
     "codegen.pallas.emit": 9,
-    "codegen.triton": 9205,
+    "codegen.triton": 7,
     "codegen.triton.plan": 8,
     "codegen.triton.emit": 9,
     "runtime": 10,
