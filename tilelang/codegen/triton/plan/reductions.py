@@ -72,8 +72,8 @@ def _stored_bytes(
     value = store.value
     parts = [e for e in reached(value, made) if e.type.shape]
     sums = [e for e in parts if isinstance(e, Apply) and OPS[e.op].kind == "reduce"]
-    if value.type.rank == 1:
-        return value_bytes(value, blocks) if sums else 0
+    if value.type.rank < 2:
+        return value_bytes(value, blocks) if sums and value.type.rank else 0
     sizes = {itemsize(e.type.dtype) for e in parts if isinstance(e, Load) and e.type.rank > 1}
     size = FLOAT if store.combine else itemsize(value.type.dtype)
     deep = any(e.args[0].type.rank > 2 and e.attr("axis") == 0 for e in sums)
