@@ -45,6 +45,17 @@ def tile_in_tile_uncovered(x, offsets, n):
     return y
 
 
+def tile_in_tile_of_few(x, offsets, n):
+    """An array of fewer rows than a block has shows its one block, wherever the tiles are."""
+    few, y = x.reshape(2, M), hl.zeros([M, M], dtype=hl.float32)
+    for g in hl.grid(4):
+        for tq in hl.tile(offsets[g], offsets[g + 1], max_extent=M):
+            for tk in hl.tile(tq.begin, tq.end):
+                own = hl.load(few, [tk, slice(None)], mask=(tk.index < 2)[:, None], other=0.0)
+                y[tk, :] = own + 1.0
+    return y
+
+
 def three_tiles(x, offsets, n):
     y = hl.zeros([M], dtype=hl.float32)
     for g in hl.grid(4):
@@ -177,6 +188,7 @@ PROGRAMS = (
     added_alone,
     tile_in_tile,
     tile_in_tile_uncovered,
+    tile_in_tile_of_few,
     three_tiles,
     loops_in_a_tile,
     tile_in_tile_of_groups,
@@ -229,6 +241,16 @@ def agrees(fn, form, layouts=OFFSETS):
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
 def test_ranges_in_ranges(fn, form):
     assert agrees(fn, form)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=name_of)
+def test_few_rows_that_one_tile_has(form):
+    """Blocks of all rows: the inner loop has one tile, which nothing has to say the number of."""
+    x, offsets = np.random.default_rng(0).normal(size=(M, 2)).astype(np.float32), OFFSETS[0]
+    arguments = x, np.array(offsets, np.int32), np.array(1, np.int32)
+    kernel = tile.kernel(tile_in_tile_of_few)
+    made = kernel(*arguments, config=tile.Config({"tq": M, "tk": M}, **form))
+    np.testing.assert_allclose(made, kernel.reference(*arguments), 1e-6)
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=str)

@@ -280,7 +280,8 @@ def _window(here: Reader, window: windows.Window) -> None:
         _exprs(here, number.expr)
         match dim:
             case windows.ByTile(axis, block):
-                _axis(here, axis)
+                if not isinstance(number.expr, ir.Const):  # else it shows the one that there is
+                    _axis(here, axis)
                 if here.launch.axis(axis).base is None:  # fixed ranges are asked when found
                     _inside(here, number, -(-size // block))
             case windows.ByRow(axis):
@@ -496,5 +497,4 @@ def _piece(here: Reader, value: physical.Kept | physical.Keep) -> None:
 
 
 def _scratch(here: Reader, name: str) -> None:
-    found = any(s.name == name for s in here.launch.scratch)
-    here.needs(f"scratch memory for {name}", found)
+    here.needs(f"scratch memory for {name}", any(s.name == name for s in here.launch.scratch))
