@@ -150,7 +150,7 @@ BUDGET = {
     "language": 4560,  # parts, split, chunk; facts of operations; a derivative for each
     # a constant that jit traces
     # parts, also several; matches; authors' names; through.py; advice as data
-    "frontend": 4748,  # views that repeat elements; texts, found once; operations; hints of loops
+    "frontend": 4757,  # views that repeat elements; texts, found once; operations; what was meant
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
     "analysis": 3851,  # numbers of tiles; what the last one made; one position in two dimensions
