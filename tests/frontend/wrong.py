@@ -238,6 +238,60 @@ def unknown_name(x):
     return z
 
 
+def name_of_the_language(x):
+    r"""ParseError: empty_like is not defined
+      y = empty_like(x)
+          ^^^^^^^^^^
+    hint: hl.empty_like, with import tilelang.language as hl
+    """
+    y = empty_like(x)
+    return y
+
+
+def name_of_the_package(v):
+    r"""ParseError: AttributeError: module 'tilelang' has no attribute 'grid'
+      for i in tile.grid(40):
+               ^^^^^^^^^
+    hint: hl.grid, with import tilelang.language as hl
+    """
+    for i in tile.grid(40):
+        v[i] = 0.0
+    return v
+
+
+def package_called(v):
+    r"""ParseError: tile is called, and is a module
+      for tm in tile(40):
+                ^^^^^^^^
+    hint: hl.tile, with import tilelang.language as hl
+    """
+    for tm in tile(40):
+        v[tm] = 0.0
+    return v
+
+
+def function_as_a_method(v):
+    r"""ParseError: a value of the kernel has no attribute silu
+      v[tm] = v[tm].silu()
+              ^^^^^^^^^^
+    hint: hl.silu, with import tilelang.language as hl
+    """
+    for tm in hl.tile(40):
+        v[tm] = v[tm].silu()
+    return v
+
+
+def length_of_a_tile(v):
+    r"""ParseError: the length of tile tm depends on data
+      v[tm] = hl.zeros([len(tm)], dtype=hl.float32)
+                        ^^^^^^^
+    hint: tm.end - tm.begin is how many positions it covers; in shapes it stands for its length: hl.zeros([tm])
+    """
+    for tm in hl.tile(40):
+        v[tm] = hl.zeros([len(tm)], dtype=hl.float32)
+    return v
+
+
 def misspelled_name(x):
     r"""ParseError: ouput is not defined
       return ouput
@@ -964,7 +1018,7 @@ def float_value_index(x, v):
     r"""ParseError: x is indexed with a float32 value
       v[tm] = x[v[tm], 0]
                 ^^^^^
-    hint: indices are integers: x.to(hl.int32)
+    hint: indices are integers: index.to(hl.int32)
     """
     for tm in hl.tile(40):
         v[tm] = x[v[tm], 0]

@@ -91,6 +91,12 @@ def test_from_json_says_what_is_wrong(text: str, what: str) -> None:
     assert str(caught.value).startswith(what)
 
 
+def test_what_is_no_block_is_not_taken_for_one() -> None:
+    with pytest.raises(PlanError) as caught:
+        Config(zz="grid")
+    assert caught.value.hint.startswith("fields: ")
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [("num_warps", "warps"), ("buffer", "buffers"), ("num_stages", "stages"), ("zz", None)],
@@ -99,7 +105,8 @@ def test_an_unknown_field_says_which_is_meant(name: str, meant: str | None) -> N
     with pytest.raises(PlanError) as caught:
         Config(**{name: 4})
     assert caught.value.what == f"unknown config field {name!r}"
-    assert caught.value.hint.startswith(f"did you mean {meant}? fields: " if meant else "fields: ")
+    said = f"did you mean {meant}?" if meant else "the block of a loop is Config({'zz': 4});"
+    assert caught.value.hint.startswith(f"{said} fields: ")
 
 
 counts = st.integers(1, 1 << 20)

@@ -15,7 +15,7 @@ from ..language.handles import BlockHandle, MethodHandle, TensorHandle, TileHand
 from . import observed, tensors
 from .hosting import is_value, on_device, reading
 from .inlining import inlinable, inline
-from .instead import instead_of
+from .instead import in_language, instead_of
 from .positions import check_numbered
 from .scope import Arguments, Here, Rules, evaluate, settled
 
@@ -90,7 +90,7 @@ def _method(receiver: TensorHandle | Expr, name: str, loc: Loc) -> MethodHandle:
             return MethodHandle(receiver, name)
         what = f"the tensor {receiver.tensor.name}"
     known = [n for n in _KNOWN if method(n) or property_of(n)]
-    hint = _HINTS.get(name) or instead_of(name, known, ".")
+    hint = _HINTS.get(name) or in_language(name) or instead_of(name, known, ".")
     if name.endswith("_") and method(name.rstrip("_")) is not None:
         hint = f"values do not change: write v = v.{name.rstrip('_')}(...)"
     raise ParseError(f"{what} has no attribute {name}", loc, hint)

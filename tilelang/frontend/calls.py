@@ -27,7 +27,7 @@ from .attributes import attribute_of
 from .containers import check_comparable, check_mutable, consumed, items, keywords, own
 from .hosting import check_iterable, is_value, iterated, kind_of, on_device, reading, really
 from .inlining import inlinable, inline, uses_language
-from .instead import unknown_call
+from .instead import in_language, unknown_call
 from .markers import MARKERS
 from .scope import Arguments, Here, Nested, Rules, evaluate, named, settled
 
@@ -162,7 +162,8 @@ def _python(here: Here, fn: Any, given: Arguments) -> Any:
     """The author's functions are inlined; others are called, if all they need is on the host."""
     loc, is_on_device = given.loc, _on_device(given)
     if not callable(fn):
-        raise ParseError(f"{given.text} is called, and is {kind_of(fn)}", loc)
+        hint = in_language(given.text)
+        raise ParseError(f"{given.text} is called, and is {kind_of(fn)}", loc, hint)
     if is_kernel(fn):
         hint = "call it before this one, and pass what it returns; functions are inlined"
         raise ParseError(f"the kernel {given.text} is called inside of a kernel", loc, hint)
@@ -236,7 +237,8 @@ def _len(here: Here, given: Arguments) -> Any:
             raise ParseError(what, given.loc)
         return value.tensor.shape[0]
     if isinstance(value, TileHandle):
-        hint = f"{value.user}.end - {value.user}.begin is how many positions it covers"
+        hint = f"{value.user}.end - {value.user}.begin is how many positions it covers; "
+        hint += f"in shapes it stands for its length: hl.zeros([{value.user}])"
         raise ParseError(f"the length of tile {value.user} depends on data", given.loc, hint)
     if is_value(value):
         raise ParseError("len of a value of the kernel", given.loc, "its shape is value.shape")

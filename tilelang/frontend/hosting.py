@@ -16,7 +16,7 @@ from ..language.handles import BlockHandle, MethodHandle, TensorHandle, TileHand
 from ..language.values import EXPRS, number_of
 from ..reads import MOST  # more items are certainly meant for a loop of the kernel
 from . import observed
-from .instead import alike, instead_of
+from .instead import alike, in_language, instead_of
 from .scope import Here, Nested
 
 HANDLES = (TensorHandle, TileHandle, BlockHandle, MethodHandle)
@@ -46,8 +46,9 @@ def _advice(error: Exception, args: tuple[Any, ...]) -> str:
     if isinstance(error, AttributeError) and error.name in ("shape", "dtype", "ndim"):
         return f"an array is needed here, and this is {kind_of(error.obj)}: {error.obj!r}"
     if isinstance(error, AttributeError) and error.name:
-        said = instead_of if ismodule(error.obj) else alike  # objects have names of their own
-        return said(error.name, dir(error.obj))
+        if not ismodule(error.obj):  # objects have names of their own
+            return alike(error.name, dir(error.obj))
+        return in_language(error.name) or instead_of(error.name, dir(error.obj))
     if isinstance(error, IndexError) and args and isinstance(args[0], tuple | list):
         return f"there are {counted(len(args[0]), 'item')}, counted from 0"
     return ""

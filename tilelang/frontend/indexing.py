@@ -148,7 +148,7 @@ def _check_index_type(tensor: ir.Tensor, value: ir.Expr, loc: Loc) -> None:
         hint = f"how many there are depends on data; {load} leaves some out"
         raise ParseError(f"{tensor.name} is indexed with a mask", loc, hint)
     if is_float(dtype):
-        hint = "indices are integers: x.to(hl.int32)"
+        hint = "indices are integers: index.to(hl.int32)"
         raise ParseError(f"{tensor.name} is indexed with a {dtype} value", loc, hint)
     if value.type.rank > 1:
         hint = "an index has one dimension: load one row of it at a time"

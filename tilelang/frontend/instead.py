@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from .. import language
 from ..errors import Loc, ParseError
 
 _UNCOUNTED = "how many there are depends on data; use hl.where or a mask"
@@ -100,6 +101,11 @@ def unknown_call(text: str, loc: Loc) -> ParseError:
 def instead_of(name: str, there: Iterable[str], dot: str = "") -> str:
     """What to write for a name that is none of those there: what does the same, or is alike."""
     return _OTHERS.get(name) or alike(name, there, dot)
+
+
+def in_language(name: str) -> str:
+    """Where a name is that was looked for elsewhere."""
+    return f"hl.{name}, with import tilelang.language as hl" if name in language.__all__ else ""
 
 
 def alike(name: str, there: Iterable[str], dot: str = "") -> str:

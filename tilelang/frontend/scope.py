@@ -22,7 +22,7 @@ from ..errors import Loc, ParseError
 from ..ir.names import fresh
 from ..language.values import EXPRS
 from ..texts import Texts
-from .instead import alike
+from .instead import alike, in_language
 from .liveness import Live
 from .observed import name_in_module, variable_around
 from .source import Function, SourceLines
@@ -248,7 +248,7 @@ def variable(frame: Frame, name: str) -> object:
     try:
         return frame.outer(name)
     except KeyError:
-        hint = alike(name, [*frame.names, *frame.own])
+        hint = in_language(name) or alike(name, [*frame.names, *frame.own])
         raise ParseError(f"{name} is not defined", hint=hint) from None
 
 

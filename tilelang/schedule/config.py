@@ -200,7 +200,9 @@ def _check_known(unknown: Mapping[str, object]) -> None:
     if unknown:
         name, known = min(unknown), sorted(f.name for f in fields(Config))
         close = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), "")
-        meant = f"did you mean {close}? " if close else ""
+        block = f"the block of a loop is Config({{{name!r}: {unknown[name]}}}); "
+        block = block if isinstance(unknown[name], int) else ""
+        meant = f"did you mean {close}? " if close else block
         hint = f"{meant}fields: {', '.join(known)}"
         raise PlanError(f"unknown config field {name!r}", hint=hint)
 
