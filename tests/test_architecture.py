@@ -150,7 +150,7 @@ BUDGET = {
     "language": 4530,  # parts, split, chunk; facts of operations; a derivative for each
     # a constant that jit traces
     # parts, also several; matches; authors' names; through.py; advice as data
-    "frontend": 4745,  # views that repeat elements; what loops carry; texts, found once; operations
+    "frontend": 4760,  # views that repeat elements; what loops carry; texts, found once; operations
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
     "analysis": 3870,  # numbers of tiles; what the last one made; one position in two dimensions

@@ -43,6 +43,7 @@ from tests.passes import (
     test_flat_scalars,
     test_fold_empty,
     test_gather_ahead,
+    test_index_tiles,
     test_inline_indices,
     test_keep_inside,
     test_mask_outside,
@@ -68,6 +69,7 @@ from tilelang.codegen.pallas.passes import (
     first_positions,
     flat_scalars,
     gather_ahead,
+    index_tiles,
     lifted_groups,
     members,
     numbers_as_rows,
@@ -440,6 +442,15 @@ MUTATIONS = (
     Mutation(
         "what other carries say of all tiles is what the last one made", folds, "_of_tile",
         lambda *asked: True, test_folds.test_what_other_carries_say_of_all_tiles_is_no_fold,
+    ),
+    Mutation(
+        "rows of a tile come last in a value", index_tiles, "_rank", lambda index: 0,
+        test_index_tiles.test_a_value_has_the_new_dimension_where_its_array_has_it,
+    ),
+    Mutation(
+        "no value has another number of dimensions than it is made of", index_tiles, "_moves",
+        lambda expr: False,
+        lambda: test_index_tiles.test_values_are_those_of_rows_one_by_one(1, 20),
     ),
     Mutation(
         "what the last tile made is taken", folds, "of_lanes", lambda part: (),
