@@ -48,7 +48,9 @@ def test_matrices_of_single_numbers_are_made_flat_and_must_fit_scalar_memory() -
     def arguments(rows: int) -> tuple[tile.Spec, tile.Spec]:
         return tile.spec((rows, 256), "float32"), tile.spec((rows, 4), "float32")
 
-    assert "gate_flat[t * 4 + 1]" in str(weighted.source(*arguments(4096), target="tpu:v6e"))
+    rows = tile.Config(loop_type="grid")  # one by one: tiles of them read columns, by default
+    found = [weighted.source(*arguments(4096), config=c, target="tpu:v6e") for c in (rows, None)]
+    assert "gate_flat[t * 4 + 1]" in str(found[0]) and "gate_flat" not in str(found[1])
     assert weighted.source(*arguments(300_000), target="cpu")
     with pytest.raises(tile.TileError, match=r"(?s)4,800,\d\d\d bytes of scalar"):
         weighted.source(*arguments(300_000), target="tpu:v6e")
