@@ -957,6 +957,17 @@ def too_few_indices(x, v):
     return v
 
 
+def too_few_indices_of_a_call(x, v):
+    r"""ParseError: x has 2 dimensions and is indexed with 1
+      v[tm] = hl.load(x, [tm]).sum(1)
+              ^^^^^^^^^^^^^^^^
+    hint: give one for each, in a list: slice(None) takes a whole dimension
+    """
+    for tm in hl.tile(40):
+        v[tm] = hl.load(x, [tm]).sum(1)
+    return v
+
+
 def tile_of_another_dimension(x, w, v):
     r"""ParseError: tile tm indexes dimension 1 of x, which is 64 long, and dimension 0 of x, which is 40 long
       v[tm] = acc.sum(1) + x[tm, tm].sum(1)

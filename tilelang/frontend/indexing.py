@@ -81,8 +81,10 @@ def _spelled_out(tensor: ir.Tensor, entries: Entries, loc: Loc) -> Entries:
         what = f"{tensor.name} has {counted(rank, 'dimension')} and is indexed with {used}"
         written = [at.text[at.col : at.end_col] for _, at in entries]
         shown = ", ".join([*written, *[":"] * (rank - used)])
-        hint = f"take the rest whole: {tensor.name}[{shown}]" if used < rank else ""
-        raise ParseError(what, loc, hint)
+        hint = f"take the rest whole: {tensor.name}[{shown}]"
+        if any(at == loc for _, at in entries):  # of a call: which part they are is not known
+            hint = "give one for each, in a list: slice(None) takes a whole dimension"
+        raise ParseError(what, loc, hint if used < rank else "")
     return entries
 
 
