@@ -153,9 +153,9 @@ def compose(seed: int, sized: bool = True) -> Composed:
             continue
         changes = ["rewritten"] * again + ["relocated"] * moved
         as_it_is = (boxed or tiles or again or moved) and rng.random() < AS_THEY_ARE
-        asked = range(1000 * seed, 1000 * seed + ASKED) if softmax else ()
         for _ in range(0 if as_it_is else rng.randint(1, MOST)):
             found = changed(program, rng)
+            asked = range(1000 * seed, 1000 * seed + ASKED) if softmax else ()
             if found is not None and means_something(found[1], asked):
                 changes.append(found[0])
                 program = found[1]
@@ -181,7 +181,7 @@ def compose(seed: int, sized: bool = True) -> Composed:
                 program, changes = made, [*changes, "stepped"]
         if sized and random.Random(f"turned {seed} {attempt}").random() < TURNED:
             made = turned(program, random.Random(f"signs {seed} {attempt}"))
-            if made is not None and means_something(made, asked):
+            if made is not None and means_something(made):
                 program, changes = made, [*changes, "turned"]
         summed = {p.axis for p in parts(program.body) if isinstance(p, Dot)}
         often = COUNTED if any(is_counted(a, summed) for a in program.axes) else FIXED
