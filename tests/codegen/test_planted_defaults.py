@@ -7,7 +7,6 @@ or registers spill, by the real compiler.
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.util import find_spec
 
 import pytest
 
@@ -20,6 +19,7 @@ from tests.aot.test_gpu_operands import (
     SCORES,
     WIDE_SCORES,
     latent,
+    needs_triton,
     wide,
 )
 from tests.codegen.test_measured import NAMED, NEAR, TIMES
@@ -28,10 +28,6 @@ from tests.gpu import kernels
 from tests.tiers import FIFTH, share
 from tilelang.aot import compile_lowered
 from tilelang.codegen.triton.plan import carried, defaults, groups, hopper, rows, shapes
-
-needs_triton = pytest.mark.skipif(
-    find_spec("triton") is None, reason="triton is not installed: pip install 'raggedtile[triton]'"
-)
 
 
 def nothing(*args, **more):

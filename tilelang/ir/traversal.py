@@ -190,6 +190,24 @@ def children(expr: types.Expr) -> tuple[types.Expr, ...]:
             assert_never(expr)
 
 
+def picked(index: Iterable[types.Index]) -> tuple[types.Dim, ...]:
+    """The shape of what an index picks."""
+    shape: list[types.Dim] = []
+    for entry in index:
+        match entry:
+            case types.Along(axis):
+                shape.append(axis)
+            case types.Span(start, stop):
+                shape.append(stop - start)
+            case types.Gather(expr):
+                shape += expr.type.shape
+            case types.At():
+                pass
+            case _:
+                assert_never(entry)
+    return tuple(shape)
+
+
 def index_exprs(index: types.Index) -> tuple[types.Expr, ...]:
     """The expressions inside one index entry."""
     match index:

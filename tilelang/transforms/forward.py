@@ -14,6 +14,7 @@ from .. import ir
 from ..analysis.facts import Facts
 from ..errors import Loc
 from ..ir import index_exprs, map_index, rewrite
+from ..ir.traversal import picked
 from .graph import Graph
 from .ranges import of_axis, same, without_hull
 from .refuse import Underivable
@@ -143,7 +144,7 @@ class _Reader:
         mask = None if store.mask is None else self.value(store.mask)
         index = tuple(self.entry(i) for i in store.index)
         value = self.value(addend)
-        kind = ir.Type(block(index), self.kernel.tensor(store.tensor).dtype)
+        kind = ir.Type(picked(index), self.kernel.tensor(store.tensor).dtype)
         return Stored(store.tensor, index, kind, value, mask, around, adds, store.loc)
 
     def loop(self, loop: ir.Loop, around: tuple[str, ...]) -> None:
@@ -216,24 +217,6 @@ class _Reader:
         self.same[loop.axis] = name
         self.graph.ranges.setdefault(name, made)
         return name
-
-
-def block(index: tuple[ir.Index, ...]) -> tuple[ir.Dim, ...]:
-    """The shape of what an index picks."""
-    shape: list[ir.Dim] = []
-    for entry in index:
-        match entry:
-            case ir.Along(axis):
-                shape.append(axis)
-            case ir.Span(start, stop):
-                shape.append(stop - start)
-            case ir.Gather(expr):
-                shape += expr.type.shape
-            case ir.At():
-                pass
-            case _:
-                assert_never(entry)
-    return tuple(shape)
 
 
 def _read_by(store: Stored) -> list[ir.Expr]:

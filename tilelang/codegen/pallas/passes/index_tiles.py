@@ -20,6 +20,7 @@ from tilelang import ir
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, Type
 from tilelang.ir.lanes import expanded, squeezed
+from tilelang.ir.traversal import picked
 from tilelang.language.op import OPS
 from tilelang.schedule.problem import Problem
 
@@ -197,7 +198,8 @@ class _Run:
         if store.mask is not None or store.combine is not None:
             self.no("a store in it has a mask, or adds to what is there", store.loc)
         index, at = self.index(store.tensor, store.index, store.loc)
-        kind = self.type(_stored(store), at)
+        stored = Type(picked(store.index), store.value.type.dtype)
+        kind = self.type(stored, at)
         return replace(store, index=index, value=self.whole(store.value, at, kind, store.loc))
 
     def whole(self, expr: Expr, at: int, kind: Type, loc: Loc | None) -> Expr:
@@ -281,24 +283,6 @@ class _Run:
 def _rank(index: tuple[ir.Index, ...]) -> int:
     """Dimensions that a value at an index has."""
     return sum(not isinstance(entry, ir.At) for entry in index)
-
-
-def _stored(store: ir.Store) -> Type:
-    """What one index stores at its place, whatever dimensions the value itself has."""
-    shape: list[ir.Dim] = []
-    for entry in store.index:
-        match entry:
-            case ir.Along(axis):
-                shape.append(axis)
-            case ir.Span(start, stop):
-                shape.append(stop - start)
-            case ir.Gather(expr):
-                shape.append(expr.type.shape[0])
-            case ir.At():
-                pass
-            case _:
-                assert_never(entry)
-    return Type(tuple(shape), store.value.type.dtype)
 
 
 def _moves(expr: Apply) -> bool:

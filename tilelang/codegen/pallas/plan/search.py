@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import product
@@ -331,21 +331,26 @@ def _sooner(problem: Problem, config: Config, judged: _Judged) -> _Judged:
 
 def _with_groups(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[float, Plan]]:
     """The plans in which a step has all groups of a block."""
-    for axis in (a for a in problem.ir.axes if a.kind == "grid"):
-        made = attempted(partial(of_groups, problem, axis.name))
-        found = made if isinstance(made, Refusal) else plan(made, config, alone.target)
-        if isinstance(found, Plan):
-            groups = ((axis.name, dict(found.blocks)[axis.name]),)
-            yield _seconds(at_once(found)), replace(found, groups=groups)
+    grids = [a.name for a in problem.ir.axes if a.kind == "grid"]
+    yield from _with_blocks(problem, config, alone, grids, of_groups)
 
 
 def _in_tiles(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[float, Plan]]:
     """The plans in which a step has tiles of rows that a loop takes one by one."""
-    for axis in (a for a in problem.ir.axes if a.kind == "grid" and picks_rows(problem, a.name)):
-        made = attempted(partial(index_tiles, problem, axis.name))
+    grids = [a.name for a in problem.ir.axes if a.kind == "grid" and picks_rows(problem, a.name)]
+    yield from _with_blocks(problem, config, alone, grids, index_tiles)
+
+
+def _with_blocks(
+    problem: Problem, config: Config, alone: Plan, grids: Iterable[str],
+    change: Callable[[Problem, str], Problem],
+) -> Iterator[tuple[float, Plan]]:  # fmt: skip
+    """The plans in which one of these loops over single indices has a block."""
+    for name in grids:
+        made = attempted(partial(change, problem, name))
         found = made if isinstance(made, Refusal) else plan(made, config, alone.target)
         if isinstance(found, Plan):
-            groups = ((axis.name, dict(found.blocks)[axis.name]),)
+            groups = ((name, dict(found.blocks)[name]),)
             yield _seconds(at_once(found)), replace(found, groups=groups)
 
 

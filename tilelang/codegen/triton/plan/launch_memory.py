@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tilelang.analysis.facts import Facts
-from tilelang.ir import (
-    Body,
-    Expr,
-    KernelIR,
-    Load,
-    Loop,
-    every_loop,
-    every_store,
-)
+from tilelang.ir import Body, Expr, KernelIR, Load, Loop, every_loop, every_store
 from tilelang.ir.traversal import definitions
 
 from .alignment import row_alignment

@@ -38,6 +38,7 @@ from tilelang.ir import (
     statement_exprs,
     walk,
 )
+from tilelang.ir.traversal import dots
 from tilelang.language.dtypes import itemsize
 
 from .alignment import LEAST_COPY
@@ -120,9 +121,8 @@ class LoopMemory:
             if isinstance(exprs, Loop):
                 found[exprs] = number
                 continue
-            for e in (e for x in exprs for e in walk(x)):
-                if isinstance(e, Apply) and e.op == "dot":
-                    found.setdefault(e, number)
+            for dot in dots(e for x in exprs for e in walk(x)):
+                found.setdefault(dot, number)
         return tuple((number, what) for what, number in found.items())
 
     def _statements(self) -> Iterator[Loop | tuple[Expr, ...]]:

@@ -34,6 +34,7 @@ from tilelang.codegen.pallas.plan.physical import (
     walk_physical,
 )
 from tilelang.ir import Apply, Const, TileIndex, Type, Var
+from tilelang.ir.traversal import dots
 from tilelang.language.dtypes import itemsize
 from tilelang.language.op import OPS
 
@@ -243,7 +244,7 @@ def _done(parts: tuple[Working, ...], core: Core) -> Work:
 def _parts(value: PExpr) -> tuple[Working, ...]:
     """What makes work in a value: a product streams its operands from where they are."""
     parts = list(walk_physical(value))
-    fed = {id(a) for p in parts if isinstance(p, Apply) and p.op == "dot" for a in p.args}
+    fed = {id(a) for p in dots(parts) for a in p.args}
     fed |= {id(p.source) for p in parts if isinstance(p, MovedRows | RowsFrom)}
     return tuple(
         p
