@@ -8,8 +8,8 @@ order; if that changes the result, they were not parallel.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import assert_never
 
 import numpy as np
@@ -18,21 +18,11 @@ from . import ir
 from .errors import CallError, RaggedValueError
 from .language.dtypes import is_float, to_numpy
 from .language.evaluate import compute
+from .language.moment import Covered, Moment
 
 Array = np.ndarray
 DEFAULT_BLOCK = 128
 GARBAGE = 0x5A  # every byte of integers in memory that was never written
-
-
-@dataclass(frozen=True)
-class Covered:
-    """What one iteration covers: positions begin to end - 1.  Of a grid axis, one position."""
-
-    begin: int
-    end: int
-    id: int
-    count: int
-    block_size: int
 
 
 @dataclass(frozen=True)
@@ -52,14 +42,16 @@ class Run:
     parallel: frozenset[str]
     shuffle: np.random.Generator | None
 
+    def load(self, load: ir.Load, moment: Moment) -> Array:
+        """What memory holds, and `other` in lanes that are left out."""
+        at, mask = _access(self, load, moment, "reads")
+        found = _take(*_in_memory(self, load.tensor, at))
+        dtype = to_numpy(load.type.dtype)
+        return np.where(mask, found, np.asarray(load.other).astype(dtype)).astype(dtype, copy=False)
 
-@dataclass(frozen=True)
-class Moment:
-    """What is known at one point of the execution: values by name and the tile of each axis."""
-
-    values: dict[str, Array]
-    tiles: Mapping[str, Covered]
-    done: dict[int, Array] = field(default_factory=dict)  # by id, within one statement
+    def dtype(self, name: str) -> str:
+        """Its own."""
+        return name
 
 
 def evaluate(
@@ -81,7 +73,7 @@ def evaluate(
     shuffle = None if seed is None else np.random.default_rng(seed)
     run = Run(kernel, memory, positions, roots, blocks or {}, frozenset(parallel), shuffle)
     with np.errstate(all="ignore"):
-        _block(run, kernel.body, Moment({}, {}))
+        _block(run, kernel.body, Moment(run))
     results = {t.name for t in kernel.tensors if t.role == "output" or t.mutated}
     results.update(kernel.returns)
     return {t.name: _result(run, t) for t in kernel.tensors if t.name in results}
@@ -174,34 +166,29 @@ def _block(run: Run, body: ir.Body, frame: Moment) -> None:
     for stmt in body:
         match stmt:
             case ir.Assign(name, value):
-                frame.values[name] = _value(run, value, _fresh(frame))
+                frame.values[name] = frame.next().value(value)
             case ir.Store():
-                _store(run, stmt, _fresh(frame))
+                _store(run, stmt, frame.next())
             case ir.Loop():
                 _loop(run, stmt, frame)
             case _:
                 assert_never(stmt)
 
 
-def _fresh(frame: Moment) -> Moment:
-    """The frame for one statement, within which an expression is evaluated once."""
-    return Moment(frame.values, frame.tiles)
-
-
 def _loop(run: Run, loop: ir.Loop, frame: Moment) -> None:
-    outer = _fresh(frame)
-    state = {c.name: _value(run, c.init, outer) for c in loop.carries}
+    outer = frame.next()
+    state = {c.name: outer.value(c.init) for c in loop.carries}
     for tile in _iterations(run, run.kernel.axis(loop.axis), outer):
-        inner = Moment({**frame.values, **state}, {**frame.tiles, loop.axis: tile})
+        inner = frame.inside(loop.axis, tile, state)
         _block(run, loop.body, inner)
-        last = _fresh(inner)
-        state = {c.name: _value(run, c.next, last) for c in loop.carries}
+        last = inner.next()
+        state = {c.name: last.value(c.next) for c in loop.carries}
     frame.values.update({c.out: state[c.name] for c in loop.carries})
 
 
 def _iterations(run: Run, axis: ir.Axis, frame: Moment) -> list[Covered]:
     """The tiles or indices of an axis, in the order in which they run."""
-    begin, end = (int(_value(run, e, frame)) for e in (axis.begin, axis.end))
+    begin, end = (int(frame.value(e)) for e in (axis.begin, axis.end))
     if axis.max_extent is not None and end - begin > axis.max_extent:
         what = f"{axis.user} runs from {begin} to {end}: more than its max_extent {axis.max_extent}"
         raise RaggedValueError(what, axis.loc)
@@ -226,56 +213,7 @@ def _block_size(run: Run, axis: ir.Axis) -> int:
     return bounds.nearest(chosen or DEFAULT_BLOCK)
 
 
-# ---------------------------------------------------------------- values
-
-
-def _value(run: Run, expr: ir.Expr, frame: Moment) -> Array:
-    """What an expression is worth; a shared subexpression is evaluated once."""
-    known = frame.done.get(id(expr))
-    if known is None:
-        known = frame.done[id(expr)] = np.asarray(_computed(run, expr, frame))
-    return known
-
-
-def _computed(run: Run, expr: ir.Expr, frame: Moment) -> Array:
-    match expr:
-        case ir.Const(value):
-            return np.asarray(value).astype(to_numpy(expr.type.dtype))
-        case ir.Var(name):
-            return frame.values[name]
-        case ir.GridIndex(axis):
-            return np.asarray(frame.tiles[axis].begin, np.int32)
-        case ir.TileIndex(axis):
-            return _covered(frame.tiles[axis]).astype(np.int32)
-        case ir.TileScalar(axis, what):
-            return np.asarray(getattr(frame.tiles[axis], what), np.int32)
-        case ir.Load():
-            return _load(run, expr, frame)
-        case ir.Apply(op, args):
-            operands = tuple(_value(run, a, frame) for a in args)
-            shape = _lengths(expr.type.shape, frame)
-            return compute(op, operands, expr.type.dtype, shape, expr.attrs)
-        case _:
-            assert_never(expr)
-
-
-def _covered(tile: Covered) -> Array:
-    return np.arange(tile.begin, tile.end)
-
-
-def _lengths(shape: Iterable[ir.Dim], frame: Moment) -> tuple[int, ...]:
-    """A shape in numbers: along an axis, as many as the tile has positions."""
-    return tuple(len(_covered(frame.tiles[d])) if isinstance(d, str) else d for d in shape)
-
-
 # ---------------------------------------------------------------- loads and stores
-
-
-def _load(run: Run, load: ir.Load, frame: Moment) -> Array:
-    at, mask = _access(run, load, frame, "reads")
-    found = _take(*_in_memory(run, load.tensor, at))
-    dtype = to_numpy(load.type.dtype)
-    return np.where(mask, found, np.asarray(load.other).astype(dtype)).astype(dtype, copy=False)
 
 
 def _take(array: Array, at: tuple[Array, ...]) -> Array:
@@ -293,7 +231,7 @@ def _in_memory(run: Run, tensor: str, at: tuple[Array, ...]) -> tuple[Array, tup
 
 
 def _store(run: Run, store: ir.Store, frame: Moment) -> None:
-    stored = _value(run, store.value, frame)
+    stored = frame.value(store.value)
     at, mask = _access(run, store, frame, "writes")
     target, at = _in_memory(run, store.tensor, at)
     lanes = tuple(np.broadcast_to(p, mask.shape) for p in at)
@@ -301,7 +239,7 @@ def _store(run: Run, store: ir.Store, frame: Moment) -> None:
     row = next((dim for dim, i in enumerate(kept) if isinstance(i, ir.Gather)), None)
     if store.combine is not None and row is not None:
         assert isinstance(store.value, ir.Apply)
-        addend = np.broadcast_to(_value(run, store.value.args[1], frame), mask.shape)
+        addend = np.broadcast_to(frame.value(store.value.args[1]), mask.shape)
         _combine(target, lanes, mask, addend, store.combine, row)
         return
     value = np.broadcast_to(stored, mask.shape)
@@ -328,9 +266,9 @@ def _access(
     Lanes that a moved tile has outside of the tensor are not: they are masked.
     """
     sizes = run.kernel.tensor(access.tensor).shape
-    at = _positions(run, access.index, frame)
+    at = frame.positions(access.index)
     shape = np.broadcast_shapes(*(p.shape for p in at))
-    given = np.True_ if access.mask is None else _value(run, access.mask, frame)
+    given = np.True_ if access.mask is None else frame.value(access.mask)
     mask = np.broadcast_to(given, shape)
     outside = [(p < 0) | (p >= size) for p, size in zip(at, sizes, strict=True)]
     for entry, out in zip(access.index, outside):
@@ -343,27 +281,3 @@ def _access(
             place = f"{access.tensor} at {first} of dimension {dim}, whose length is {sizes[dim]}"
             raise RaggedValueError(f"the kernel {verb} {place}", access.loc)
     return tuple(np.clip(p, 0, max(n - 1, 0)) for p, n in zip(at, sizes)), mask
-
-
-def _positions(run: Run, index: tuple[ir.Index, ...], frame: Moment) -> tuple[Array, ...]:
-    """One array of positions per tensor dimension; together they broadcast to the value's shape."""
-    every = [_along(run, entry, frame) for entry in index]
-    place, rank = 0, sum(one.ndim for one in every)
-    out: list[Array] = []
-    for one in every:
-        place += one.ndim
-        out.append(one.reshape(*one.shape, *(1,) * (rank - place)) if one.ndim else one)
-    return tuple(out)
-
-
-def _along(run: Run, entry: ir.Index, frame: Moment) -> Array:
-    match entry:
-        case ir.At(expr) | ir.Gather(expr):
-            return _value(run, expr, frame).astype(np.int64)
-        case ir.Span(start, stop):
-            return np.arange(start, stop)
-        case ir.Along(axis, offset):
-            moved = 0 if offset is None else int(_value(run, offset, frame))
-            return _covered(frame.tiles[axis]) + moved
-        case _:
-            assert_never(entry)

@@ -7,7 +7,6 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
-from tilelang.analysis import folds
 from tilelang.errors import ParseError, PlanError
 
 X = np.arange(120, dtype=np.float32).reshape(40, 3)
@@ -15,14 +14,14 @@ S = np.array([2.0, 3.0, 5.0], np.float32)
 FLAG = np.array(1, np.int32)
 
 
-def carried(step):
+def carried(step, start=0.0):
     """A kernel that carries what `step` makes of the carry, a tile of rows and a row of numbers."""
 
     @tile.kernel
     def kernel(x, s):
         y = hl.empty([1, x.shape[1]], dtype=hl.float32)
         for g in hl.grid(1):
-            acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+            acc = hl.full([x.shape[1]], start, dtype=hl.float32)
             for tm in hl.tile(x.shape[0]):
                 acc = step(acc, x[tm, :], s[:], tm)
             y[g, :] = acc
@@ -174,13 +173,13 @@ TAKEN = {
 @pytest.mark.parametrize("step", REFUSED, ids=lambda f: f.__name__)
 def test_what_counts_once_for_every_tile(step):
     with pytest.raises(ParseError, match="once for every tile of tm"):
-        carried(step).source(X, S)
+        carried(step, 1.0).source(X, S)
 
 
 def test_what_changes_once_for_every_tile():
     """What is negated once is not what is negated twice."""
     with pytest.raises(ParseError) as caught:
-        carried(turned).source(X, S)
+        carried(turned, 1.0).source(X, S)
     assert caught.value.what == (
         "acc is changed once for every tile of tm: the result would depend on the block of tm"
     )
@@ -217,42 +216,6 @@ def test_what_a_loop_inside_of_the_last_tile_made():
 
     with pytest.raises(ParseError, match="last is what the last tile of tm made"):
         kernel.source(X, S)
-
-
-def softmax(fold):
-    """Online softmax, of which `fold` says what acc is next."""
-
-    @tile.kernel
-    def kernel(x, s):
-        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
-        for g in hl.grid(1):
-            m = hl.full([x.shape[1]], float("-inf"), dtype=hl.float32)
-            total = acc = hl.zeros([x.shape[1]], dtype=hl.float32)
-            for tm in hl.tile(x.shape[0]):
-                highest = hl.maximum(m, x[tm, :].amax(0))
-                old = hl.exp(m - highest)
-                p = hl.exp(x[tm, :] - highest)
-                total = total * old + p.sum(0)
-                acc = fold(acc * old, (p * x[tm, :]).sum(0), highest, total)
-                m = highest
-            y[g, :] = acc
-        return y
-
-    return kernel
-
-
-def test_what_the_last_tile_made_though_it_goes_by_another_carry():
-    with pytest.raises(ParseError, match="acc is what the last tile of tm made"):
-        softmax(lambda old, new, highest, total: new).source(X, S)
-
-
-def test_what_other_carries_say_of_all_tiles_is_no_fold():
-    """Maximum and sum are those of all tiles so far, and so is what is computed of them."""
-    kernel = softmax(lambda old, new, highest, total: highest + hl.log(total))
-    want = X.max(0) + np.log(np.exp(X - X.max(0)).sum(0))
-    for block in (8, 64):
-        made = kernel(X, S, config=tile.Config({"tm": block}))
-        np.testing.assert_allclose(made[0], want, rtol=1e-6)
 
 
 def test_what_no_tile_reads_again_is_no_carry():
@@ -347,6 +310,11 @@ def test_the_words_for_a_fold_of_other_folds():
         "depend on the block of tm"
     )
     assert caught.value.hint == "fold by one operation: a max over tiles of a max over tm"
+
+
+def test_the_words_for_what_is_taken_off():
+    with pytest.raises(ParseError, match=r"acc takes in the same .* as a sum"):
+        carried(taken_off).source(X, S)
 
 
 def test_items_of_a_tuple_are_called_as_the_author_writes_them():
@@ -456,5 +424,5 @@ def test_bits_that_are_flipped_for_every_tile():
 def test_what_is_called_while_something_is_patched_is_forgotten(monkeypatch, time):
     with pytest.raises((ParseError, PlanError), match="takes in the same value once for every"):
         flipped_bits(X, S.astype(np.int32))
-    monkeypatch.setattr(folds, "ONCE", ("sum", "product"))
+    monkeypatch.setattr("tilelang.analysis.fold_facts", lambda ir, defined: ())
     assert flipped_bits(X, S.astype(np.int32)).shape == (1, X.shape[1])

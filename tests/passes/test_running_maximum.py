@@ -22,7 +22,7 @@ Step = Callable[..., tuple[Any, Any]]
 
 
 def carried(step: Step) -> tile.Kernel:
-    """A kernel that carries a maximum and a sum, as `step` makes them of rows."""
+    """A kernel that carries a maximum and a sum, as `step` makes them of eight rows at a time."""
 
     @tile.kernel
     def kernel(x):
@@ -30,7 +30,7 @@ def carried(step: Step) -> tile.Kernel:
         for _ in hl.grid(1):
             m = hl.full([8], -math.inf, dtype=hl.float32)
             total = hl.zeros([8], dtype=hl.float32)
-            for t in hl.tile(x.shape[0]):
+            for t in hl.tile(x.shape[0], block_size=8):
                 m, total = step(m, total, x[t, :])
             y[:] = m + hl.log(total)
         return y

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.analysis import test_folds, test_lags, test_order
+from tests.analysis import test_cuts, test_folds, test_lags, test_order
 from tests.codegen import (
     test_block_groups,
     test_changed_numbers,
@@ -60,7 +60,7 @@ from tests.passes import (
     test_wide_operands,
 )
 from tests.schedule import test_estimate, test_rewriting, test_verify, test_within
-from tilelang.analysis import axes, folds, lags, order, uses
+from tilelang.analysis import axes, cuts, folds, lags, order, uses
 from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions, host
 from tilelang.codegen.pallas.passes import (
@@ -420,7 +420,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what counts once for every tile is taken", folds, "_wrong", lambda *asked: "",
-        lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.once),
+        test_folds.test_updates_in_place,
     ),
     Mutation(
         "what relied on lanes that are filled otherwise is not masked", fill_pads, "_differ",
@@ -429,19 +429,32 @@ MUTATIONS = (
     ),
     Mutation(
         "what is taken off position by position is a change of every tile", folds, "TAKEN", {},
-        lambda: test_folds.test_what_counts_by_position(test_folds.less),
+        test_folds.test_the_words_for_what_is_taken_off,
     ),
     Mutation(
-        "signs turn with the tiles", folds, "CHANGES", frozenset(),
-        test_folds.test_flags_that_flip,
+        "a loop is cut in one way", cuts, "CUTS", ((0, 2, 7), (0, 2, 7)),
+        lambda: test_cuts.test_what_an_online_softmax_must_not_do_once_for_every_tile(
+            test_cuts.turned
+        ),
     ),
     Mutation(
-        "what goes by another carry is not asked about", folds, "_of_tile", lambda *asked: False,
-        test_folds.test_what_the_last_tile_made_though_it_goes_by_another_carry,
+        "all rows are the same", cuts._Drawn, "numbers",
+        lambda memory, name, dtype, at, shape: np.ones(shape, np.float32),
+        lambda: test_cuts.test_what_an_online_softmax_must_not_do_once_for_every_tile(
+            test_cuts.unscaled
+        ),
     ),
     Mutation(
-        "what other carries say of all tiles is what the last one made", folds, "_of_tile",
-        lambda *asked: True, test_folds.test_what_other_carries_say_of_all_tiles_is_no_fold,
+        "what an author knows of ids is not asked", cuts, "DRAWS", ("any",),
+        test_cuts.test_a_choice_that_ids_in_order_make_right,
+    ),
+    Mutation(
+        "a carry is what is stored", cuts, "_leaves", lambda *asked: True,
+        test_cuts.test_a_reference_that_the_result_does_not_know,
+    ),
+    Mutation(
+        "a carry by which another goes is not the cause", folds, "changed", lambda *asked: (),
+        test_cuts.test_loops_inside_and_around,
     ),
     Mutation(
         "rows of a tile come last in a value", index_tiles, "_rank", lambda index: 0,
@@ -454,16 +467,16 @@ MUTATIONS = (
     ),
     Mutation(
         "what the last tile made is taken", folds, "of_lanes", lambda part: (),
-        lambda: test_folds.test_what_only_the_last_tile_made(test_folds.of_the_last),
+        lambda: test_cuts.test_what_the_form_shows_needs_no_numbers(test_cuts.last),
     ),
     Mutation(
         "the greatest of every tile is added", folds, "kind", lambda expr: "",
-        lambda: test_folds.test_what_counts_once_for_every_tile(test_folds.scaled_least),
+        test_folds.test_the_words_for_a_fold_of_other_folds,
     ),
     Mutation(
         "what the tile before left is this tile's", lags._LaggingTiles, "taken_over",
         lambda tiles, expr, at=None, over=None: (),
-        lambda: test_lags.test_what_goes_by_the_tile_before(test_lags.carried),
+        lambda: test_lags.test_what_goes_by_the_tile_before(test_lags.stored_before),
     ),
     Mutation(
         "what changes places inside of a tile is the tile's own", lags, "_carries",

@@ -8,43 +8,38 @@ for tm in hl.tile(M):
     sign = -sign                   changes once for every tile
     last = x[tm, :].sum(0)         is what the last tile made
     acc = (p * v).sum(0)           so is this, though p goes by what another carry is by then
-    acc = acc * decay + ...        not asked: online softmax looks like it
+    acc = acc * decay + ...        asked in numbers (cuts.py): online softmax looks like it
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..ir import (
     Along,
     Apply,
     Carry,
-    Const,
     Expr,
     KernelIR,
     Load,
+    Loop,
     Store,
-    Type,
     Var,
-    children,
     index_exprs,
 )
-from ..language.op import OPS, names
+from ..language.op import OPS
 from .carries import OPS as CARRIED
 from .carries import Definitions, depends_on
+from .cuts import changed
 from .facts import FoldFact
 from .masks import kind
 from .placed import Place, loops, placed
 from .stores import is_free, mentions, of_lanes, sources
 
 FOLDS = {**CARRIED, "bitwise_xor": "xor", "logical_xor": "xor"}
-ONCE = ("sum", "product", "xor", "change")  # in which a value that comes again counts again
+ONCE = ("sum", "product", "xor")  # in which a value that comes again counts again
 TAKEN = {"sub": "sum", "div": "product"}  # folds of what is taken off
-CHANGES = names(  # what is done twice is not what is done once
-    "neg bitwise_not logical_not eq ne sub div floordiv pow shift_left shift_right exp exp2 log"
-    " log2 log1p sqrt rsqrt sin cos tanh erf sigmoid silu softplus"
-)
 PARTS = {  # reductions whose fold over parts is that of the whole
     "sum": ("sum", "dot"),
     "max": ("max", "any"),
@@ -114,10 +109,6 @@ class _Folds:
                 yield from self.terms(old)
             case Apply("cast", (value,)):
                 yield from self.terms(value)
-            case Apply(op, args) if op in CHANGES and sum(map(self.holds, args)) == 1:
-                yield _Term("change", Const(0, Type((), "int32")))
-            case Apply("add" | "mul", (a, b)) if self.holds(a) and self.holds(b):
-                yield _Term("change", expr)
             case _:
                 return
 
@@ -129,29 +120,25 @@ def fold_facts(ir: KernelIR, defined: Definitions) -> tuple[FoldFact, ...]:
 
 def _of_carries(ir: KernelIR, defined: Definitions) -> Iterator[FoldFact]:
     for name, (loop, _) in loops(ir).items():
-        for carry in loop.carries if is_free(name, ir) else ():
-            others = [c for c in loop.carries if c != carry]
-            mixed = depends_on(carry.next, frozenset(c.name for c in others), defined)
-            for term in _Folds(ir, defined, frozenset({carry.name})).terms(carry.next):
-                last = term.op == "last" and _of_tile(term.value, name, others, defined)
-                if mixed and not last:
-                    continue  # one goes by another: what that means only the author knows
-                if what := _wrong(term, name, ir, defined):
-                    yield FoldFact(carry.called, name, term.op, what, carry.loc)
+        if not loop.carries or not is_free(name, ir):
+            continue
+        causes = _causes(loop, changed(ir, name, defined), defined)
+        for carry in loop.carries:
+            terms = list(_Folds(ir, defined, frozenset({carry.name})).terms(carry.next))
+            others = frozenset(c.name for c in loop.carries if c != carry)
+            mixed = depends_on(carry.next, others, defined)  # then only numbers say what it means
+            seen = [(t.op, "" if mixed else _wrong(t, name, ir, defined)) for t in terms]
+            wrong = [(op, what) for op, what in seen if what]
+            if not wrong and carry in causes:
+                wrong = [("last" if [op for op, _ in seen] == ["last"] else "change", "value")]
+            yield from (FoldFact(carry.called, name, op, what, carry.loc) for op, what in wrong)
 
 
-def _of_tile(expr: Expr, axis: str, others: Sequence[Carry], defined: Definitions) -> bool:
-    """Whether a value is made of a tile's lanes, and of what other carries are after it at most."""
-    after, parts, seen = [c.next for c in others], [expr], set[str]()
-    for part in parts:  # more of them are found on the way
-        inner = children(part)
-        if isinstance(part, Var) and part.name not in seen:
-            seen.add(part.name)
-            carry = defined.outs.get(part.name)
-            inner = [carry.init, carry.next] if carry else [defined.values.get(part.name, part)]
-        parts += [e for e in inner if e not in after]
-    made = any(axis in of_lanes(p) for p in parts)
-    return made and seen.isdisjoint(c.name for c in others)
+def _causes(loop: Loop, names: frozenset[str], defined: Definitions) -> list[Carry]:
+    """Of carries that go by the tiles, those that do not because another one does."""
+    found = [c for c in loop.carries if c.name in names]
+    first = [c for c in found if not depends_on(c.next, names - {c.name}, defined)]
+    return first or found[:1]
 
 
 def _of_stores(ir: KernelIR, defined: Definitions) -> Iterator[FoldFact]:

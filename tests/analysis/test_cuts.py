@@ -1,0 +1,295 @@
+"""Carries that go by the number of tiles, as numbers show it: refused, and no other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilelang as tile
+import tilelang.language as hl
+from tilelang.errors import ParseError
+
+RNG = np.random.default_rng(5)
+X = RNG.standard_normal((40, 3)).astype(np.float32)
+IDS = np.sort(RNG.integers(0, 4, 40)).astype(np.int32)
+
+
+def softmax(fold):
+    """Online softmax, of which `fold` says what acc is next."""
+
+    @tile.kernel
+    def kernel(x):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            m = hl.full([x.shape[1]], float("-inf"), dtype=hl.float32)
+            total = acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+            for tm in hl.tile(x.shape[0]):
+                rows = x[tm, :]
+                highest = hl.maximum(m, rows.amax(0))
+                alpha = hl.exp(m - highest)
+                p = hl.exp(rows - highest)
+                total = total * alpha + p.sum(0)
+                acc = fold(acc, alpha, p * rows, highest)
+                m = highest
+            y[g, :] = acc / total
+        return y
+
+    return kernel
+
+
+def weighted(acc, alpha, rows, highest):
+    return acc * alpha + rows.sum(0)
+
+
+def turned(acc, alpha, rows, highest):
+    return 2.0 - acc * alpha
+
+
+def greatest(acc, alpha, rows, highest):
+    return acc * alpha + rows.amax(0)
+
+
+def shifted(acc, alpha, rows, highest):
+    return acc * alpha + rows.sum(0) + 0.25
+
+
+def halved(acc, alpha, rows, highest):
+    return (acc * alpha + rows.sum(0)) * 0.5
+
+
+def unscaled(acc, alpha, rows, highest):
+    return acc + rows.sum(0)
+
+
+@pytest.mark.parametrize("fold", [turned, greatest, shifted, halved, unscaled])
+def test_what_an_online_softmax_must_not_do_once_for_every_tile(fold):
+    with pytest.raises(ParseError) as caught:
+        softmax(fold).source(X)
+    assert caught.value.what == (
+        "acc is changed once for every tile of tm: the result would depend on the block of tm"
+    )
+    assert "acc = fold(acc, alpha, p * rows, highest)" in str(caught.value)
+
+
+def test_what_the_last_tile_made_though_it_goes_by_another_carry():
+    with pytest.raises(ParseError, match="acc is what the last tile of tm made"):
+        softmax(lambda acc, alpha, rows, highest: rows.sum(0)).source(X)
+
+
+def test_what_other_carries_say_of_all_tiles_is_no_fold():
+    """The maximum is that of all tiles so far, and so is what is computed of it."""
+    p = np.exp(X - X.max(0))
+    kernel = softmax(lambda acc, alpha, rows, highest: hl.exp(highest))
+    holds(kernel, np.exp(X.max(0)) / p.sum(0), X)
+
+
+def test_an_online_softmax():
+    p = np.exp(X - X.max(0))
+    holds(softmax(weighted), (p * X).sum(0) / p.sum(0), X)
+
+
+def holds(kernel, want, *args):
+    """The kernel gives this row, whatever its block."""
+    for block in (8, 24, 64):
+        made = kernel(*args, config=tile.Config({"tm": block}))
+        np.testing.assert_allclose(made[0], want, rtol=1e-5, atol=1e-5)
+
+
+def single(step, start=0.0):
+    """One row of numbers that is carried."""
+
+    @tile.kernel
+    def kernel(x):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            acc = hl.full([x.shape[1]], start, dtype=hl.float32)
+            for tm in hl.tile(x.shape[0]):
+                acc = step(acc, x[tm, :])
+            y[g, :] = acc
+        return y
+
+    return kernel
+
+
+def logsumexp(acc, rows):
+    return hl.log(hl.exp(acc) + hl.exp(rows).sum(0))
+
+
+def norm(acc, rows):
+    return hl.sqrt(acc * acc + (rows * rows).sum(0))
+
+
+def reciprocal(acc, rows):
+    return rows.sum(0) / (acc + 2.0)
+
+
+def squared(acc, rows):
+    return acc * acc + rows.sum(0)
+
+
+@pytest.mark.parametrize(
+    ("step", "start", "want"),
+    [
+        (logsumexp, float("-inf"), np.log(np.exp(X).sum(0))),
+        (norm, 0.0, np.sqrt((X * X).sum(0))),
+    ],
+    ids=["logsumexp", "norm"],
+)
+def test_what_is_taken_apart_and_put_together_again(step, start, want):
+    holds(single(step, start), want, X)
+
+
+@pytest.mark.parametrize("step", [reciprocal, squared])
+def test_one_carry_that_is_changed_beside_its_fold(step):
+    with pytest.raises(ParseError, match="acc is changed once for every tile of tm"):
+        single(step).source(X)
+
+
+def test_a_mean_and_a_variance_that_are_kept_up_to_date():
+    """Chan, Golub and LeVeque's update: three carries, each of which goes by the others."""
+
+    @tile.kernel
+    def kernel(x):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            mean = squares = hl.zeros([x.shape[1]], dtype=hl.float32)
+            count = 0.0
+            for tm in hl.tile(x.shape[0]):
+                n = hl.full([tm], 1.0, dtype=hl.float32).sum(0)
+                own = x[tm, :].sum(0) / n
+                apart = own - mean
+                squares = (
+                    squares
+                    + ((x[tm, :] - own[None, :]) * (x[tm, :] - own[None, :])).sum(0)
+                    + apart * apart * (count * n / (count + n))
+                )
+                mean = mean + apart * (n / (count + n))
+                count = count + n
+            y[g, :] = squares / count
+        return y
+
+    holds(kernel, X.var(0), X)
+
+
+def test_a_sum_that_carries_what_it_lost():
+    """Kahan's: that what was lost differs by how the loop is cut is a rounding."""
+
+    @tile.kernel
+    def kernel(x):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            total = lost = hl.zeros([x.shape[1]], dtype=hl.float32)
+            for tm in hl.tile(x.shape[0]):
+                part = x[tm, :].sum(0) - lost
+                more = total + part
+                lost = (more - total) - part
+                total = more
+            y[g, :] = total
+        return y
+
+    holds(kernel, X.sum(0), X)
+
+
+def test_a_reference_that_the_result_does_not_know():
+    """A softmax around what drifts with the tiles: carries go by the cut, what is stored not."""
+
+    @tile.kernel
+    def kernel(x):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            m = total = acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+            for tm in hl.tile(x.shape[0]):
+                rows = x[tm, :]
+                above = m * 0.5 + rows.amax(0) + total * 0.125
+                alpha = hl.exp(m - above)
+                p = hl.exp(rows - above)
+                total = total * alpha + p.sum(0)
+                acc = acc * alpha + (p * rows).sum(0)
+                m = above
+            y[g, :] = acc / total
+        return y
+
+    p = np.exp(X - X.max(0))
+    holds(kernel, (p * X).sum(0) / p.sum(0), X)
+
+
+def test_a_choice_that_ids_in_order_make_right():
+    """The rows of the last id, since ids do not fall: what an author knows, a kernel may use."""
+
+    @tile.kernel
+    def kernel(x, ids):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            last = hl.full([], -1, dtype=hl.int32)
+            acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+            for tm in hl.tile(x.shape[0]):
+                new = ids[tm].amax(0)
+                rows = hl.where((ids[tm] == new)[:, None], x[tm, :], 0.0)
+                acc = hl.where(new == last, acc, 0.0) + rows.sum(0)
+                last = hl.maximum(last, new)
+            y[g, :] = acc
+        return y
+
+    holds(kernel, X[IDS[-1] == IDS].sum(0), X, IDS)
+
+
+def test_loops_inside_and_around():
+    """Pages of rows: the carry goes through a loop over pages and one over their rows."""
+
+    def pages(fold):
+        @tile.kernel
+        def kernel(x, table):
+            y = hl.empty([2, x.shape[1]], dtype=hl.float32)
+            for g in hl.grid(2):
+                m = hl.full([x.shape[1]], float("-inf"), dtype=hl.float32)
+                total = hl.zeros([x.shape[1]], dtype=hl.float32)
+                for p in hl.grid(2):
+                    for tm in hl.tile(5):
+                        rows = x[table[g, p] * 5 + tm.index, :]
+                        highest = hl.maximum(m, rows.amax(0))
+                        total = fold(total * hl.exp(m - highest), hl.exp(rows - highest))
+                        m = highest
+                y[g, :] = m + hl.log(total)
+            return y
+
+        return kernel
+
+    table = np.array([[3, 1], [0, 7]], np.int32)
+    rows = [np.concatenate([X[5 * p : 5 * p + 5] for p in pair]) for pair in table]
+    made = pages(lambda old, p: old + p.sum(0))(X, table)
+    np.testing.assert_allclose(made, [np.log(np.exp(r).sum(0)) for r in rows], rtol=1e-5)
+    with pytest.raises(ParseError, match="total is changed once for every tile of tm"):
+        pages(lambda old, p: old + p.amin(0)).source(X, table)
+
+
+def stored_before(fold):
+    """A fold of rows that the kernel has stored: nobody knows what they are."""
+
+    @tile.kernel
+    def kernel(x):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for tn in hl.tile(x.shape[0]):
+            x[tn, :] = x[tn, :] * 2.0
+        for g in hl.grid(1):
+            acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+            for tm in hl.tile(x.shape[0]):
+                acc = fold(acc, x[tm, :])
+            y[g, :] = acc
+        return y
+
+    return kernel
+
+
+def last(acc, rows):
+    return rows.sum(0)
+
+
+def test_what_cannot_be_computed_proves_nothing():
+    made = stored_before(lambda acc, rows: acc + rows.sum(0))(X.copy())
+    np.testing.assert_allclose(made[0], 2.0 * X.sum(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("fold", [last, lambda acc, rows: acc + rows.amax(0)])
+def test_what_the_form_shows_needs_no_numbers(fold):
+    with pytest.raises(ParseError, match="the result would depend on the block of tm"):
+        stored_before(fold).source(X)
