@@ -148,7 +148,7 @@ BUDGET = {
     # multiples; lengths; sums without what cancels; positions, clamped in blocks; views; names
     "ir": 1780,  # bodies rebuilt; distances; a carried item of a tuple in sentences; picked shapes
     # moment.py: what expressions are worth, for the reference and for proofs
-    "language": 4660,  # parts, split, chunk; facts of operations; a derivative for each
+    "language": 4665,  # parts, split, chunk; facts of operations; a derivative for each
     # a constant that jit traces
     # parts, also several; matches; authors' names; through.py; advice as data
     "frontend": 4760,  # views that repeat elements; what loops carry; texts, found once; operations

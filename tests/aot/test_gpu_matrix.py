@@ -388,9 +388,11 @@ def test_a_case_that_does_not_compile():
 
 def test_what_an_architecture_does_not_compute_in_is_refused_and_no_fault():
     worker = Answers(AssertionError("nothing is compiled"))
-    cell = matrix.cell(subject("quantized_matmul"), "float8_e5m2", 80, worker)
+    cell = matrix.cell(subject("quantized_grouped_gemm"), "float8_e5m2", 80, worker)
     assert cell.faults == () and "float8_e5m2, and cuda:sm80 does not compute" in str(cell)
-    found = matrix.Row("quantized_matmul", "float8_e5m2", (cell, matrix.Cell(90, (), (), "no")))
+    found = matrix.Row(
+        "quantized_grouped_gemm", "float8_e5m2", (cell, matrix.Cell(90, (), (), "no"))
+    )
     page = matrix.page([found], (80, 90), "3.6.0")
     assert "1 of 1 are not as they should be; 1 are refused in words" in " ".join(page.split())
 

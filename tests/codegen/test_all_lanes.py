@@ -80,14 +80,14 @@ def test_against_wider_narrower_and_odd_values(form, width, block):
 
 @tile.kernel
 def prefixes(x, z, offsets):
-    """y[r] = z[r] times the sum of the sums of x[r] up to every tile of columns; n, the last."""
+    """y[r] = z[r] times the sum of the sums of x[r] up to every 128 columns; n, the last."""
     T, D = z.shape
     y, n = hl.zeros([T, D], dtype=hl.float32), hl.zeros([T], dtype=hl.float32)
     for g in hl.grid(offsets.shape[0] - 1):
         for tm in hl.tile(offsets[g], offsets[g + 1]):
             total = hl.zeros([tm], dtype=hl.float32)
             acc = hl.zeros([tm, D], dtype=hl.float32)
-            for tk in hl.tile(x.shape[1]):
+            for tk in hl.tile(x.shape[1], block_size=128):
                 total = total + x[tm, tk].sum(-1)
                 acc = acc + total[:, None] * z[tm, :]
             y[tm, :] = acc

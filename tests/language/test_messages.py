@@ -52,6 +52,11 @@ CASES = {
         "dot contracts axis tk of x (float32[tm, tk]) with axis tn of w (float32[tn, tk])",
         "both must run along one axis: index that dimension of w with tk",
     ),
+    "floats into integers": (
+        call(hl.dot, x, w, acc=value("total", "tm", "tn", dtype="int32")),
+        "dot: a value of type float32[tm, tn] is added to total (int32[tm, tn]), which has no fractions",
+        "give acc a dtype of floats: dtype=hl.float32",
+    ),
     "axis against length": (
         op("@", x, acc),
         "matmul contracts axis tk of x (float32[tm, tk]) with axis tm of acc (float32[tm, 64])",

@@ -96,7 +96,7 @@ CASES = {
     "prefixes": Case(
         test_all_lanes.prefixes,
         (test_all_lanes.X, test_all_lanes.Z, test_all_lanes.CUTS),
-        tile.Config({"tm": 16, "tk": 128}),
+        tile.Config({"tm": 16}),
         test_all_lanes.prefixed,
     ),
 }

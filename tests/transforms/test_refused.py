@@ -89,7 +89,7 @@ def off_by_one(x):
     for tm in hl.tile(x.shape[0]):
         m = hl.full([tm], float("-inf"), dtype=hl.float32)
         total = hl.zeros([tm], dtype=hl.float32)
-        for tn in hl.tile(x.shape[1]):
+        for tn in hl.tile(x.shape[1], block_size=16):
             new = hl.maximum(m, x[tm, tn].amax(1))
             total = total * hl.exp(m - new) + hl.exp(x[tm, tn] - new[:, None]).sum(1) + 1.0
             m = new
@@ -103,7 +103,7 @@ def doubled(x):
     for tm in hl.tile(x.shape[0]):
         m = hl.full([tm], float("-inf"), dtype=hl.float32)
         total = hl.zeros([tm], dtype=hl.float32)
-        for tn in hl.tile(x.shape[1]):
+        for tn in hl.tile(x.shape[1], block_size=16):
             new = hl.maximum(m, x[tm, tn].amax(1))
             total = total * (2.0 * hl.exp(m - new)) + hl.exp(x[tm, tn] - new[:, None]).sum(1)
             m = new

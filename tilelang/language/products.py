@@ -14,6 +14,7 @@ from ..errors import TypingError
 from ..ir import Expr
 from . import build, shapes
 from .build import binary, cast, reduce
+from .dtypes import is_float
 from .reduction import Batch
 from .shapes import transpose
 from .values import Site, Value, as_expr, called, common
@@ -37,6 +38,9 @@ def _added(loc: Site, acc: Expr, product: Expr) -> Expr:
     if acc.type.rank > product.type.rank:
         what = f"dot: {called(product)} is added to {called(acc)}"
         raise TypingError(what, loc, "acc has the dimensions of the product")
+    if is_float(product.type.dtype) and not is_float(acc.type.dtype):
+        what = f"dot: {called(product)} is added to {called(acc)}, which has no fractions"
+        raise TypingError(what, loc, "give acc a dtype of floats: dtype=hl.float32")
     return binary("add", acc, cast(product, acc.type.dtype, loc), loc)
 
 
