@@ -54,7 +54,8 @@ CASES = {
     ),
     "floats into integers": (
         call(hl.dot, x, w, acc=value("total", "tm", "tn", dtype="int32")),
-        "dot: a value of type float32[tm, tn] is added to total (int32[tm, tn]), which has no fractions",
+        "dot: a value of type float32[tm, tn] is added to total (int32[tm, tn]), which has no "
+        "fractions",
         "give acc a dtype of floats: dtype=hl.float32",
     ),
     "axis against length": (
