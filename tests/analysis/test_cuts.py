@@ -293,3 +293,60 @@ def test_what_cannot_be_computed_proves_nothing():
 def test_what_the_form_shows_needs_no_numbers(fold):
     with pytest.raises(ParseError, match="the result would depend on the block of tm"):
         stored_before(fold).source(X)
+
+
+def left_behind(where):
+    """A part of what is carried is stored by every tile, before or after it is complete."""
+
+    @tile.kernel
+    def kernel(x):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            m = hl.full([x.shape[1]], float("-inf"), dtype=hl.float32)
+            total = hl.zeros([x.shape[1]], dtype=hl.float32)
+            for tm in hl.tile(x.shape[0]):
+                highest = hl.maximum(m, x[tm, :].amax(0))
+                total = total * hl.exp(m - highest)
+                if where == "before":
+                    y[g, :] = total
+                total = total + hl.exp(x[tm, :] - highest).sum(0)
+                m = highest
+                if where == "after":
+                    y[g, :] = total
+        return y
+
+    return kernel
+
+
+def test_what_the_last_tile_stores_of_a_carry():
+    holds(left_behind("after"), np.exp(X - X.max(0)).sum(0), X)
+    with pytest.raises(ParseError) as caught:
+        left_behind("before").source(X)
+    assert caught.value.what == (
+        "every tile of tm stores to the same elements of y, and another value: the result would "
+        "depend on the block of tm"
+    )
+    assert caught.value.hint == "store it after the loop of tm, which carries a part of it"
+
+
+@pytest.mark.parametrize("least", [1, 5, 500])
+def test_a_condition_that_memory_decides(least):
+    """A weight that only some calls leave out, by a number that may be small or large."""
+
+    @tile.kernel
+    def kernel(x, n):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            m = hl.full([x.shape[1]], float("-inf"), dtype=hl.float32)
+            total = hl.zeros([x.shape[1]], dtype=hl.float32)
+            for tm in hl.tile(x.shape[0]):
+                highest = hl.maximum(m, x[tm, :].amax(0))
+                if n[()] < least:
+                    total = total * hl.exp(m - highest)
+                total = total + hl.exp(x[tm, :] - highest).sum(0)
+                m = highest
+            y[g, :] = total
+        return y
+
+    with pytest.raises(ParseError, match="total is changed once for every tile of tm"):
+        kernel.source(X, np.array(0, np.int32))

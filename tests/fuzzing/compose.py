@@ -91,7 +91,6 @@ FIXED = 0.12  # of the programs have a block_size
 COUNTED = 0.4  # of those with products along a loop whose tiles can be counted
 ENDS = 0.08  # of the programs with ragged loops
 AS_THEY_ARE = 0.7  # of those, which changes make something else of
-ASKED = 6  # inputs of a softmax that must not go by the tiles: those that a campaign draws
 LAST = (
     ("parted", parted, PARTED),
     ("biased", biased, BIASED),
@@ -155,8 +154,7 @@ def compose(seed: int, sized: bool = True) -> Composed:
         as_it_is = (boxed or tiles or again or moved) and rng.random() < AS_THEY_ARE
         for _ in range(0 if as_it_is else rng.randint(1, MOST)):
             found = changed(program, rng)
-            asked = range(1000 * seed, 1000 * seed + ASKED) if softmax else ()
-            if found is not None and means_something(found[1], asked):
+            if found is not None and means_something(found[1]):
                 changes.append(found[0])
                 program = found[1]
         if random.Random(f"kept {seed} {attempt}").random() < KEPT:
@@ -271,17 +269,11 @@ def _drawn(rng: random.Random) -> Program:
             return program
 
 
-def means_something(program: Program, alike: Sequence[int] = ()) -> bool:
-    """Whether a program can be printed and evaluated: one that was made smaller may not be.
-
-    And whether it does the same in all tiles, of the inputs `alike`: of carries that read each
-    other nobody asks that, and a condition around one of them may hold in some inputs only.
-    """
+def means_something(program: Program) -> bool:
+    """Whether a program can be printed and evaluated: one that was made smaller may not be."""
     try:
         source(program)
         case(program, 0, blocks=())
-        if any(case(program, n).depends for n in alike):
-            return False
     except (ValueError, KeyError, IndexError):
         return False
     return True

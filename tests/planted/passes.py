@@ -449,11 +449,20 @@ MUTATIONS = (
         test_cuts.test_a_choice_that_ids_in_order_make_right,
     ),
     Mutation(
+        "integers in memory are of one size", cuts, "MOST", (2,),
+        lambda: test_cuts.test_a_condition_that_memory_decides(500),
+    ),
+    Mutation(
+        "what a loop stores of a carry is what it leaves", stays, "_in_numbers",
+        lambda fact, *asked: fact,
+        test_cuts.test_what_the_last_tile_stores_of_a_carry,
+    ),
+    Mutation(
         "a carry is what is stored", cuts, "_leaves", lambda *asked: True,
         test_cuts.test_a_reference_that_the_result_does_not_know,
     ),
     Mutation(
-        "a carry by which another goes is not the cause", folds, "changed", lambda *asked: (),
+        "carries are asked for their form alone", folds, "_causes", lambda *asked: (),
         test_cuts.test_loops_inside_and_around,
     ),
     Mutation(

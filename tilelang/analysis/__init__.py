@@ -11,6 +11,7 @@ from ..ir import KernelIR
 from .access import references
 from .axes import axis_fact
 from .carries import definitions
+from .cuts import changes
 from .facts import Facts
 from .folds import fold_facts
 from .inside import leaving
@@ -34,6 +35,7 @@ def analyze(ir: KernelIR) -> Facts:
     known = replace(known, limits=limits(ir, refs))
     defined = definitions(ir)
     bodies = loops(ir)
+    changed = changes(ir, defined)
     return Facts(
         axes=tuple(
             axis_fact(a, bodies[a.name][0], refs, defined, known)
@@ -43,10 +45,10 @@ def analyze(ir: KernelIR) -> Facts:
         outputs=output_facts(refs, known),
         positions=position_facts(refs, known),
         numbers=number_facts(refs, known),
-        stores=store_facts(ir, defined, known),
+        stores=store_facts(ir, defined, known, {a: c.stores for a, c in changed.items()}),
         sorted=tuple(sorted({name for name, _ in known.sorted})),
         leaving=leaving(refs, known),
-        folds=fold_facts(ir, defined),
+        folds=fold_facts(ir, defined, changed),
         lags=lag_facts(ir, defined, known),
         orders=order_facts(ir, refs, defined, known),
     )

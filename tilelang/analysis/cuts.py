@@ -1,4 +1,4 @@
-"""changed(ir, loop) -> carries whose value goes by how the loop is cut into tiles, seen in numbers.
+"""changes(ir) -> what goes by how loops are cut into tiles, seen in numbers.
 
     [ a a | b b b | c c ]    seven positions in three tiles, and in two: online softmax, a mean that
     [ a a | b b b   c c ]    is kept up to date, log(exp(acc) + sum) are worth the same after both
@@ -20,21 +20,23 @@ from zlib import crc32
 
 import numpy as np
 
-from ..ir import Assign, Body, Carry, Expr, KernelIR, Load, Loop, Stmt, Store, index_exprs
+from ..ir import Along, Assign, Body, Carry, Expr, KernelIR, Load, Loop, Stmt, Store, index_exprs
 from ..language.dtypes import is_float, to_numpy
 from ..language.moment import Array, Covered, Moment
 from .carries import Definitions, depends_on, sources_of
 from .placed import Place, loops, placed
+from .stores import is_free
 
 Draw = Literal["any", "rising", "same"]
 State = dict[str, Array]  # what could be computed
 Key = TypeVar("Key")
 DRAWS: tuple[Draw, ...] = ("any", "rising", "same")  # an author may know that ids rise, or agree
+MOST = (1, 2, 12, 1 << 10)  # of integers, at least half of it: conditions may ask for either
 CUTS = ((0, 2, 5, 7), (0, 2, 7))  # where tiles begin and end
 OUTER = 2  # positions of a tile of a loop around, or behind
+APART = 4  # positions between those tiles that are tried
 LONGEST = 16  # positions of a loop inside
 LARGEST = 1 << 17  # elements of a value: a thousand numbers in a hundred rows
-INTEGERS = 12  # those in memory are smaller: as bounds of loops, they make short ones
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2**64 by the golden ratio: Knuth, TAOCP 6.4
 CLOSE = 1e-4  # of values near 1 in float32, which the order of a sum changes by 1e-6
 UNKNOWN = (LookupError, TypeError, ValueError)  # NumPy has no 2 ** -1 of integers, no max of none
@@ -44,11 +46,13 @@ UNKNOWN = (LookupError, TypeError, ValueError)  # NumPy has no 2 ** -1 of intege
 class _Drawn:
     """Memory that is made up.
 
+    sizes           which of MOST, and which iteration of loops over numbers around
     stored, wanted  arrays that the kernel changes, and names that are computed at all
     """
 
     ir: KernelIR
     draw: Draw
+    sizes: int
     stored: frozenset[str]
     wanted: frozenset[str]
 
@@ -71,12 +75,13 @@ class _Drawn:
             mixed = (mixed ^ (mixed >> np.uint64(29))) + positions.astype(np.uint64)
             mixed, total = mixed * MULTIPLIER, total + positions
         unit, rises = (mixed >> np.uint64(11)) / 2.0**53, self.draw == "rising"
+        most = MOST[self.sizes]
         if is_float(dtype):
             found = 0.5 + total / 32 if rises else 0.5 + unit
         elif dtype == "bool":
-            found = total > INTEGERS if rises else unit < 0.5
+            found = total > most if rises else unit < 0.5
         else:
-            found = total // 2 if rises else np.floor(unit * INTEGERS)
+            found = most // 2 + (total // 2 if rises else np.floor(unit * (most - most // 2)))
         return np.broadcast_to(found.astype(to_numpy(self.dtype(dtype))), shape)
 
     def carried(self, carry: Carry, moment: Moment) -> State:
@@ -90,37 +95,75 @@ class _Drawn:
             carry.name: self.numbers(carry.name, kind.dtype, np.indices(shape, sparse=True), shape)
         }
 
+    def begin(self, axis: str, moment: Moment) -> int:
+        """Where a loop begins, 0 if nobody knows."""
+        return int(_known({axis: self.ir.axis(axis).begin}, moment).get(axis, 0))
+
     def one(self, axis: str, moment: Moment) -> Covered:
-        """An iteration of a loop: the first, or one that begins at 0 if nobody knows where."""
-        begin = int(_known({axis: self.ir.axis(axis).begin}, moment).get(axis, 0))
-        return Covered(begin, begin + (1 if self.ir.axis(axis).kind == "grid" else OUTER))
+        """An iteration of a loop."""
+        known, begin = self.ir.axis(axis), self.begin(axis, moment)
+        if known.kind == "tile":  # of rows that see all of CUTS, or none, or a part of them
+            begin += self.sizes * APART
+            return Covered(begin, begin + OUTER)
+        begin, end = known.static or (begin, begin + MOST[self.sizes])
+        at = begin + (max(end - begin, 1) - 1) * self.sizes // (len(MOST) - 1)
+        return Covered(at, at + 1)
 
 
-def changed(ir: KernelIR, axis: str, defined: Definitions) -> frozenset[str]:
-    """Names of carries of the loop over an axis that are not the same however it is cut."""
+@dataclass(frozen=True)
+class Changed:
+    """Carries of a loop, by name, that are not the same however it is cut.
+
+    stores  those in it of which the last tile's value is not, by their place in its body
+    """
+
+    carries: frozenset[str] = frozenset()
+    stores: frozenset[int] = frozenset()
+
+
+def changes(ir: KernelIR, defined: Definitions) -> dict[str, Changed]:
+    """Those of every loop over tiles that a config cuts."""
+    free = [name for name, (loop, _) in loops(ir).items() if loop.carries and is_free(name, ir)]
+    return {name: _loop(ir, name, defined) for name in free}
+
+
+def _loop(ir: KernelIR, axis: str, defined: Definitions) -> Changed:
+    """Those of the loop over an axis."""
     loop, around = loops(ir)[axis]
     stored = frozenset(ir.root(name) for name in ir.stored())
     wanted = _wanted(ir, loop, defined)
-    found = frozenset(c.name for c in loop.carries)
+    carries, stores = frozenset[str](), frozenset[int]()
     with np.errstate(all="ignore"):
-        for draw in DRAWS:
-            memory = _Drawn(ir, draw, stored, wanted)
-            found &= _changed(loop, around, memory, defined) if found else found
-    return found
+        for sizes in range(len(MOST)):
+            drawn = (_Drawn(ir, draw, sizes, stored, wanted) for draw in DRAWS)
+            first = _changed(loop, around, next(drawn), defined)
+            for memory in drawn if first != Changed() else ():
+                found = _changed(loop, around, memory, defined)
+                first = Changed(first.carries & found.carries, first.stores & found.stores)
+            carries, stores = carries | first.carries, stores | first.stores
+    return Changed(carries, stores)
 
 
-def _changed(loop: Loop, around: Place, memory: _Drawn, defined: Definitions) -> frozenset[str]:
+def _changed(loop: Loop, around: Place, memory: _Drawn, defined: Definitions) -> Changed:
     """Those for one way to make up what is in memory."""
     here, rest = _reached(memory.ir.body, loop, around, memory, Moment(memory, most=LARGEST))
-    begin = memory.one(loop.axis, here).begin
+    begin = memory.begin(loop.axis, here)
     tiles = ([Covered(begin + a, begin + b) for a, b in pairwise(cut)] for cut in CUTS)
-    one, other = (_state(loop, memory, here, cut) for cut in tiles)
+    (one, last), (other, same) = (_state(loop, memory, here, cut) for cut in tiles)
     found = frozenset(name for name in one.keys() & other if _differ(one[name], other[name]))
+    values = {
+        at: s.value
+        for at, s in enumerate(loop.body)
+        if isinstance(s, Store) and s.mask is None and s.combine is None
+        if not any(isinstance(entry, Along) and entry.axis == loop.axis for entry in s.index)
+    }
+    left, right = _known(values, last), _known(values, same)
+    stores = frozenset(at for at in left.keys() & right if _differ(left[at], right[at]))
     if found and not _leaves(memory.ir, loop, around, defined):
-        left = [_stored(rest, memory, here.next(_outs(loop, state))) for state in (one, other)]
-        if not any(a is None or b is None or _differ(a, b) for a, b in zip(*left, strict=True)):
-            return frozenset()
-    return found
+        after = [_stored(rest, memory, here.next(_outs(loop, state))) for state in (one, other)]
+        if not any(a is None or b is None or _differ(a, b) for a, b in zip(*after, strict=True)):
+            found = frozenset()
+    return Changed(found, stores)
 
 
 def _wanted(ir: KernelIR, loop: Loop, defined: Definitions) -> frozenset[str]:
@@ -188,18 +231,20 @@ def _looped(loop: Loop, memory: _Drawn, moment: Moment) -> State:
         1 if axis.kind == "grid" else LONGEST,
     )
     tiles = [Covered(i, min(i + step, end)) for i in range(begin, end, step)]
-    return _outs(loop, _state(loop, memory, moment, tiles))
+    return _outs(loop, _state(loop, memory, moment, tiles)[0])
 
 
-def _state(loop: Loop, memory: _Drawn, moment: Moment, tiles: Iterable[Covered]) -> State:
-    """The carries after some tiles, those that can be computed."""
-    state = _known({c.name: c.init for c in loop.carries}, moment)
+def _state(
+    loop: Loop, memory: _Drawn, moment: Moment, tiles: Iterable[Covered]
+) -> tuple[State, Moment]:
+    """The carries after some tiles, those that can be computed, and the last tile."""
+    state, inner = _known({c.name: c.init for c in loop.carries}, moment), moment
     for tile in tiles:
         inner = moment.inside(loop.axis, tile, state)
         for stmt in loop.body:
             inner.values.update(_named(stmt, memory, inner))
         state = _known({c.name: c.next for c in loop.carries}, inner)
-    return state
+    return state, inner
 
 
 def _outs(loop: Loop, state: State) -> State:

@@ -13,7 +13,7 @@ for tm in hl.tile(M):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..ir import (
@@ -31,7 +31,7 @@ from ..ir import (
 from ..language.op import OPS
 from .carries import OPS as CARRIED
 from .carries import Definitions, depends_on
-from .cuts import changed
+from .cuts import Changed
 from .facts import FoldFact
 from .masks import kind
 from .placed import Place, loops, placed
@@ -113,16 +113,19 @@ class _Folds:
                 return
 
 
-def fold_facts(ir: KernelIR, defined: Definitions) -> tuple[FoldFact, ...]:
+def fold_facts(
+    ir: KernelIR, defined: Definitions, changed: Mapping[str, Changed]
+) -> tuple[FoldFact, ...]:
     """One fact for each value that makes a result depend on how a loop over tiles is cut."""
-    return (*_of_carries(ir, defined), *_of_stores(ir, defined))
+    return (*_of_carries(ir, defined, changed), *_of_stores(ir, defined))
 
 
-def _of_carries(ir: KernelIR, defined: Definitions) -> Iterator[FoldFact]:
-    for name, (loop, _) in loops(ir).items():
-        if not loop.carries or not is_free(name, ir):
-            continue
-        causes = _causes(loop, changed(ir, name, defined), defined)
+def _of_carries(
+    ir: KernelIR, defined: Definitions, changed: Mapping[str, Changed]
+) -> Iterator[FoldFact]:
+    for name, seen_in_numbers in changed.items():
+        loop = loops(ir)[name][0]
+        causes = _causes(loop, seen_in_numbers.carries, defined)
         for carry in loop.carries:
             terms = list(_Folds(ir, defined, frozenset({carry.name})).terms(carry.next))
             others = frozenset(c.name for c in loop.carries if c != carry)

@@ -12,7 +12,7 @@ for tm, tn in hl.tile([M, N]):
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..ir import (
@@ -46,14 +46,35 @@ from .ranges import Ranges, depends
 FOLDS = ("sum", "dot")  # ops whose result depends on how many positions they fold
 
 
-def store_facts(ir: KernelIR, defined: Definitions, known: Ranges) -> tuple[StoreFact, ...]:
-    """One fact per store, of atomic updates only of those that vary."""
+def store_facts(
+    ir: KernelIR, defined: Definitions, known: Ranges, changed: Mapping[str, Collection[int]]
+) -> tuple[StoreFact, ...]:
+    """One fact per store, of atomic updates only of those that vary.
+
+    changed  places of stores in loops over these axes whose last value goes by how that is cut
+    """
     found = (
         (s, replace(_fact(ir, s, around, defined, known), squares=_squares(ir, s, defined)))
         for s, around in placed(ir.body)
         if isinstance(s, Store)
     )
-    return tuple(f for s, f in found if s.combine is None or f.varies or f.squares)
+    facts = ((s, _in_numbers(f, s, ir, defined, known, changed)) for s, f in found)
+    return tuple(f for s, f in facts if s.combine is None or f.varies or f.squares)
+
+
+def _in_numbers(
+    fact: StoreFact,
+    store: Store,
+    ir: KernelIR,
+    defined: Definitions,
+    known: Ranges,
+    changed: Mapping[str, Collection[int]],
+) -> StoreFact:
+    """With the axes by whose cut its last value goes, which a carry brings to it."""
+    axes = [a for a, at in changed.items() if any(loops(ir)[a][0].body[i] is store for i in at)]
+    if fact.varies or not axes or moving(store.index, ir, defined, known) & {*axes}:
+        return fact
+    return replace(fact, varies=tuple(axes), again=True)
 
 
 def _squares(ir: KernelIR, store: Store, defined: Definitions) -> tuple[str, ...]:
