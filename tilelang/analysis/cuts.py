@@ -1,7 +1,7 @@
 """changes(ir) -> what goes by how loops are cut into tiles, seen in numbers.
 
-    [ a a | b b b | c c ]    seven positions in three tiles, and in two: online softmax, a mean that
-    [ a a | b b b   c c ]    is kept up to date, log(exp(acc) + sum) are worth the same after both
+    [ a | b | c c | d d d ]   seven positions in four tiles, and in one: online softmax, a mean that
+    [ a   b   c c   d d d ]   is kept up to date, log(exp(acc) + sum) are worth the same after both
 
 The body is computed in float32 with numbers made up for what is in memory, one for each position.
 Two results that differ for every way to make them up are a proof that some call has two results; a
@@ -32,7 +32,7 @@ State = dict[str, Array]  # what could be computed
 Key = TypeVar("Key")
 DRAWS: tuple[Draw, ...] = ("any", "rising", "same")  # an author may know that ids rise, or agree
 MOST = (1, 2, 12, 1 << 10)  # of integers, at least half of it: conditions may ask for either
-CUTS = ((0, 2, 5, 7), (0, 2, 7))  # where tiles begin and end
+CUTS = ((0, 1, 2, 4, 7), (0, 7))  # where tiles begin and end
 OUTER = 2  # positions of a tile of a loop around, or behind
 APART = 4  # positions between those tiles that are tried
 LONGEST = 16  # positions of a loop inside
@@ -69,19 +69,20 @@ class _Drawn:
         return "float32" if is_float(name) else name
 
     def numbers(self, name: str, dtype: str, at: Iterable[Array], shape: tuple[int, ...]) -> Array:
-        """One for each position: floats from 0.5, small integers, either bool."""
-        mixed, total = np.asarray(np.uint64(crc32(name.encode())) * MULTIPLIER), np.asarray(0)
-        for positions in at if self.draw != "same" or is_float(dtype) else ():
+        """One for each position: floats near 1 that grow, so that maxima move, either bool."""
+        mixed = np.asarray(np.uint64(crc32(f"{name} {self.sizes}".encode())) * MULTIPLIER)
+        total, most = np.asarray(0), MOST[self.sizes]
+        integer = dtype != "bool" and not is_float(dtype)
+        for positions in at if self.draw != "same" or not integer else ():
             mixed = (mixed ^ (mixed >> np.uint64(29))) + positions.astype(np.uint64)
             mixed, total = mixed * MULTIPLIER, total + positions
         unit, rises = (mixed >> np.uint64(11)) / 2.0**53, self.draw == "rising"
-        most = MOST[self.sizes]
         if is_float(dtype):
-            found = 0.5 + total / 32 if rises else 0.5 + unit
+            found = 0.5 + total % 64 / 64 + (0.0 if rises else unit)
         elif dtype == "bool":
-            found = total > most if rises else unit < 0.5
+            found = unit < 0.5
         else:
-            found = most // 2 + (total // 2 if rises else np.floor(unit * (most - most // 2)))
+            found = most // 2 + (total // 4 if rises else np.floor(unit * (most - most // 2)))
         return np.broadcast_to(found.astype(to_numpy(self.dtype(dtype))), shape)
 
     def carried(self, carry: Carry, moment: Moment) -> State:

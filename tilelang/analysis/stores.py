@@ -155,8 +155,10 @@ def _own(ir: KernelIR, load: Load, store: Store) -> bool:
 
 def is_cut(axis: Axis) -> bool:
     """Whether a tile axis may have several tiles, whose size is not part of what was written."""
-    if axis.kind != "tile" or axis.static is None:
-        return axis.kind == "tile"
+    if axis.kind != "tile" or axis.max_extent in (0, 1):
+        return False
+    if axis.static is None:
+        return True
     begin, end = axis.static
     one = axis.fixed is not None and begin // axis.fixed == (end - 1) // axis.fixed
     return end - begin > 1 and not one
