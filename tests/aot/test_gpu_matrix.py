@@ -156,6 +156,19 @@ def test_parts_of_float32_are_in_tensor_memory(monkeypatch):
     assert said() > 90_000
 
 
+def test_parts_of_float32_are_made_where_they_are_multiplied():
+    """Values that are named before the scores: their two parts were counted beside those of keys.
+
+    By the compiler (Triton 3.6.0) it is 98,304; 131,072 was said.
+    """
+    one = subject("varlen_attention")
+    (args,) = (c for c in one.cases if (c[0].shape[0], c[0].dtype) == (1000, "float32"))
+    config = tile.Config({"tk": 64, "tq": 64}, stages=2)
+    fresh = tile.kernel(one.kernel.__wrapped__)
+    (launch,) = fresh.lower(*args, config=config, target="cuda:sm90").plan.launches
+    assert launch.shared == pytest.approx(98304, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "warps", "chained", "down"),
     [(128, 128, 8, False, 2), (64, 128, 4, False, 1), (64, 64, 4, True, 4), (16, 64, 4, True, 1)],

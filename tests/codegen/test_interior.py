@@ -16,6 +16,7 @@ from examples.jagged.transposed_grouped_gemm import transposed_grouped_gemm
 from tests.gpu import kernels
 from tests.language.test_scans import running_sums
 
+ROUND = {"tm": 64, "tn": 64, "tk": 32}
 HEADS = (*(tile.spec((4, 4096, 64), "bfloat16"),) * 3, tile.spec((9,), "int32"))
 
 
@@ -62,6 +63,30 @@ def test_a_known_range_has_a_number():
     (inside, whole), (rest, cut) = loops(printed(matmul, x, w, indexing="pointer"), "tk")
     assert "tl.range(0, 992, 32" in inside and "tl.range(992, 1000, 32" in rest
     assert "mask" not in whole and "mask" in cut
+
+
+def test_of_a_mask_of_two_dimensions_the_other_one_is_left():
+    """Rows that are no multiple of the block: loads of whole tiles along k asked for both."""
+    x, w = tile.spec((500, 1000), "float32"), tile.spec((1000, 300), "float32")
+    (_, whole), (_, cut) = loops(printed(matmul, x, w, indexing="pointer"), "tk")
+    assert "tk_in" not in whole and "mask=tm_in[:, None]," in whole
+    assert "mask=tm_in[:, None] & tk_in[None, :]" in cut
+
+
+def test_of_a_select_of_two_dimensions_the_other_one_is_left():
+    text = printed(kernels.picked_scores, *(tile.spec((1024, 64), "bfloat16"),) * 2,
+                   tile.spec((1024,), "int32"))  # fmt: skip
+    (_, whole), (_, cut) = loops(text, "tk")
+    assert "tk_at < 1000" in cut and "tk_at < 1000" not in whole
+    assert "tl.where((rows_tile > 0)[:, None], " in whole and "both =" not in whole.split("# ")[0]
+
+
+def test_results_in_tensor_memory_are_there_once():
+    """One tile beside a loop had its own 384 columns: Triton refused 832 (of 512)."""
+    x, w = tile.spec((512, 200), "float32"), tile.spec((200, 512), "float32")
+    assert len(loops(printed(matmul, x, w, indexing="pointer", blocks=ROUND), "tk")) == 2
+    beside = printed(matmul, x, w, target="cuda:sm100", indexing="pointer", blocks=ROUND)
+    assert len(loops(beside, "tk")) == 1
 
 
 def test_one_tile_is_no_loop():

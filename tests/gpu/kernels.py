@@ -485,3 +485,16 @@ def sparse_rows(values, columns, x, starts):
                 acc += (values[t].to(hl.float32)[:, None] * picked).sum(0)
             y[r, n] = acc
     return y
+
+
+@tile.kernel
+def picked_scores(q, k, rows):
+    """A select by positions of both dimensions."""
+    out = hl.zeros(q.shape, dtype=hl.float32)
+    for tq in hl.tile(q.shape[0]):
+        acc = hl.zeros([tq, q.shape[1]], dtype=hl.float32)
+        for tk in hl.tile(k.shape[0]):
+            both = (rows[tq] > 0)[:, None] & (tk.index < k.shape[0] - 24)[None, :]
+            acc += hl.dot(hl.where(both, hl.dot(q[tq, :], k[tk, :].T), 0.0).to(k.dtype), k[tk, :])
+        out[tq, :] = acc
+    return out

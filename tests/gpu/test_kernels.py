@@ -16,6 +16,7 @@ from tests import checks
 from tests.gpu import kernels, machine
 from tests.ragged import Space, every_stratum, wild_offsets
 from tests.subjects import SUBJECTS
+from tilelang.codegen.triton.plan import interior
 from tilelang.language.op import BINARY, UNARY
 
 if machine.LACKS:
@@ -273,6 +274,11 @@ SMALL = {
         (floats(13, 20), floats(20, 3), np.resize(np.int32([-2, 0, 19, 20, 900, 7]), (13, 20))),
         {"blocks": {"t": 8}},
     ),
+    "selects of two dimensions": (
+        kernels.picked_scores,
+        (floats(72, 16), floats(72, 16), np.resize(np.int32([1, 0, 2]), 72)),
+        {"blocks": {"tq": 16, "tk": 16}, "tolerance": 1e-4},
+    ),
     "whole sums": (
         kernels.whole_sums,
         (floats(45, 72), floats(3, 72, 80), np.int32([0, 1, 33, 45])),
@@ -285,6 +291,14 @@ SMALL = {
 def test_small_kernels(name):
     kernel, args, config = SMALL[name]
     agrees(kernel, *args, **config)
+
+
+def test_planted_conditions_of_the_other_dimension(monkeypatch):
+    """A tile that no mask of its own cuts is not whole for other rows."""
+    monkeypatch.setattr(interior.LoopTile, "holds", lambda self, condition: True)
+    kernel, args, config = SMALL["selects of two dimensions"]
+    with pytest.raises(AssertionError, match="tolerance"):
+        agrees(tile.kernel(kernel.__wrapped__), *args, **config)
 
 
 def test_nan_wins():

@@ -17,13 +17,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
-from tilelang.ir import Apply, Const, Expr, Var, integers, map_children, read_by, walk
+from tilelang.ir import (
+    Apply,
+    Const,
+    Expr,
+    Var,
+    conjuncts,
+    integers,
+    map_children,
+    meant,
+    read_by,
+    walk,
+)
 from tilelang.ir.integers import INT
 from tilelang.ir.names import take
 from tilelang.ir.traversal import inlined
 from tilelang.language.op import SAME
 
-from .access import quotient
+from .access import both, quotient
 from .problem import Prepared
 from .steps import every_step, exprs, map_exprs, without_unused
 from .types import Fetch, For, Guard, Let, Read, Step, Write
@@ -37,11 +48,13 @@ def with_interiors(
     steps: tuple[Step, ...],
     taken: set[str],
     around: Mapping[str, Expr] | None = None,
+    kept: bool = False,
 ) -> tuple[Step, ...]:
     """The steps with every loop of products cut where its masks begin to hold back lanes.
 
     taken   names of the text; those of new values join them
     around  what the names of the steps around stand for
+    kept    results are not in registers, which one that is known to be a single tile has too
     """
     out: list[Step] = []
     known = dict(around or {})
@@ -51,8 +64,8 @@ def with_interiors(
         if isinstance(step, For):
             known = _without(known, step)
         if isinstance(step, For | Guard):
-            step = replace(step, body=with_interiors(kernel, step.body, taken, known))
-        out += _cut(kernel, step, known, taken) if isinstance(step, For) else [step]
+            step = replace(step, body=with_interiors(kernel, step.body, taken, known, kept))
+        out += _cut(kernel, step, known, taken, kept) if isinstance(step, For) else [step]
     return tuple(out)
 
 
@@ -62,7 +75,9 @@ def _without(known: Mapping[str, Expr], loop: For) -> dict[str, Expr]:
     return {name: value for name, value in known.items() if name not in changed}
 
 
-def _cut(kernel: Prepared, loop: For, around: Mapping[str, Expr], taken: set[str]) -> list[Step]:
+def _cut(
+    kernel: Prepared, loop: For, around: Mapping[str, Expr], taken: set[str], kept: bool
+) -> list[Step]:
     """The loop alone, or the end of its interior, the interior and the rest."""
     by, inside = integers.value_of(loop.by), tuple(every_step(loop.body))
     nested = any(isinstance(s, For) for s in inside)
@@ -82,7 +97,11 @@ def _cut(kernel: Prepared, loop: For, around: Mapping[str, Expr], taken: set[str
     stop = reduce(integers.minimum, dict.fromkeys((loop.end, *(at for at, _ in limits))))
     room, more = integers.length(loop.begin, stop), widths.pop() - by
     room = integers.maximum(integers.sub(room, integers.const(more)), 0) if more else room
-    return _halves(loop, tile, quotient(room, by), by, taken)
+    trips = quotient(room, by)
+    done = integers.value_of(trips)
+    if kept and length is not None and done is not None and 0 < length - done * by <= by:
+        return [loop]  # the rest is no loop, and would have results of its own beside these
+    return _halves(loop, tile, trips, by, taken)
 
 
 def _halves(loop: For, tile: LoopTile, trips: Expr, by: int, taken: set[str]) -> list[Step]:
@@ -200,11 +219,25 @@ class LoopTile:
             case _:
                 return self.limit(condition) is not None
 
+    def left(self, mask: Expr) -> Expr | None:
+        """What a mask asks beside what holds, of fewer dimensions maybe; None if all of it does."""
+        every = list(conjuncts(meant(mask, self.defined)))
+        found = [c for c in every if not self.holds(c)]
+        if not found:
+            return None
+        left = reduce(both, found)
+        scalar = mask.type.shape and not left.type.shape  # which the interpreter does not take
+        return mask if scalar or len(found) == len(every) else left
+
     def value(self, expr: Expr) -> Expr:
         """The same value in the interior."""
         match expr:
-            case Apply("where", (mask, value, _)) if self.holds(mask):
-                return self.value(value) if value.type.shape == expr.type.shape else expr
+            case Apply("where", (mask, value, other)):
+                left = self.left(mask)
+                if left is None:
+                    return self.value(value) if value.type.shape == expr.type.shape else expr
+                if left is not mask:
+                    return replace(expr, args=(left, *map(self.value, (value, other))))
             case Apply("logical_and", (a, b)):
                 for one, other in ((a, b), (b, a)):
                     if self.holds(one) and other.type.shape == expr.type.shape:
@@ -223,7 +256,7 @@ class LoopTile:
         match step:
             case Guard():
                 return replace(step, body=tuple(map(self._unmasked, step.body)))
-            case Read() | Write() if step.access.mask and self.holds(step.access.mask):
-                return replace(step, access=replace(step.access, mask=None))
+            case Read() | Write() if step.access.mask:
+                return replace(step, access=replace(step.access, mask=self.left(step.access.mask)))
             case _:
                 return step

@@ -103,7 +103,7 @@ def plan_launch(
     first, *rest = scope.steps  # the program's number
     steps = without_unused(outside((*shared.tops, first, *apart, *rest)))
     if width.interiors:
-        steps = with_interiors(own, steps, shared.taken)
+        steps = with_interiors(own, steps, shared.taken, kept=target.columns > 0)
     steps = _waiting(steps, {_index(s) for s in apart}, _ordered(kernel, steps), width.flat)
     multiplied = any(map(multiplies, every_loop((loop,))))
     unfit: tuple[str, ...] = ()

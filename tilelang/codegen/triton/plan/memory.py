@@ -302,9 +302,7 @@ class LoopMemory:
                 count = 2  # one is filled while the product reads the other
             apart = not (count or direct) and bool(self._computed(dot, side, True))
             apart = apart and not (parts > 1 and self.ahead)
-            if apart and parts > 1:  # which are made where it is multiplied, whoever loaded it
-                operand = Apply("parts", (operand,), operand.type)
-            elif not apart:
+            if not apart:
                 if across and load in self.boxed:  # turned beside the boxes
                     passing.append((Apply("turned", (operand,), operand.type), size))
                 where = kept if count else passing
@@ -318,6 +316,8 @@ class LoopMemory:
         if load is None and side == 0 and large and self.of.stays(operand):
             kept.append((operand, parts * size))
         elif not direct and (load is None or self._moves(load)):
+            if load is not None and parts > 1:  # made where it is multiplied, whoever loaded it
+                operand = Apply("parts", (operand,), operand.type)
             use = self._uses.get(dot)
             whole = use is not None and use.stays and not use.copied and self.ahead
             found = kept if whole else passing  # which the product reads while the next turn begins
