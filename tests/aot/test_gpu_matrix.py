@@ -392,6 +392,14 @@ def test_what_is_wrong_with_a_cell(fault):
     assert matrix.Cell(90, planned(), (FAULTS[fault],)).faults == (fault,)
 
 
+def test_a_stack_that_was_measured_is_no_fault_and_a_larger_one_is():
+    made = replace(GOOD, stack=8)
+    assert matrix.Cell(90, planned(), (made,), stack=8).faults == ()
+    assert matrix.Cell(90, planned(), (made,), stack=7).faults == ("k: stack 8",)
+    for name, dtype, arch in matrix.QUICKER:
+        assert dtype in dtypes_of(subject(name)) and arch in matrix.ARCHITECTURES
+
+
 def test_a_case_that_does_not_compile():
     cell = matrix.Cell(90, (), (), "no")
     assert (cell.faults, str(cell)) == (("no",), "**fails**: no")

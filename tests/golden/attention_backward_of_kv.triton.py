@@ -55,12 +55,11 @@ def backward_kv_kernel(
                     tl.zeros([16, 64], tl.bfloat16),
                     mask=(seen == 0)[:, None],
                 )
-        columns_1 = tl.where(outside, 128, 0)
         # jagged_attention_backward.py:84: dv = hl.zeros(v.shape, dtype=v.dtype)
         # outer_1 is parallel: each outer_1 writes its own rows of dv
         for outer_1 in tl.range(0, 16):
             # column_1 is parallel: each column_1 writes its own slices of dv
-            for column_1_start in tl.range(0, columns_1, 64):
+            for column_1_start in tl.range(0, columns, 64):
                 column_1_at = column_1_start + tl.arange(0, 64)
                 tl.store(
                     dv_ptr + outer_1 * 2097152 + row_at[:, None] * 128 + column_1_at[None, :],

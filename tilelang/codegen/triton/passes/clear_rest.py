@@ -146,6 +146,7 @@ class _Nest:
         self.taken = names_in(kernel) | {kernel.name}
         self.count = kernel.tensor(offsets).shape[0] - 1
         self.axes: list[ir.Axis] = []
+        self.columns: dict[int, ir.Var] = {}  # how many are written, by how many there are
 
     def axis(self, wish: str, end: ir.Expr, block: int | None, most: int | None = None) -> str:
         name, kind = take(wish, self.taken), "grid" if block is None else "tile"
@@ -202,9 +203,10 @@ class _Nest:
                 index.append(ir.Along(row))
             elif dim == minor:
                 block = min(power_of_two(size), COLUMNS)
-                stop, end = self.assigned("columns", _if(some, size))
-                ends.append(stop)
-                index.append(ir.Along(self.axis("column", end, block, size)))
+                if size not in self.columns:
+                    stop, self.columns[size] = self.assigned("columns", _if(some, size))
+                    ends.append(stop)
+                index.append(ir.Along(self.axis("column", self.columns[size], block, size)))
                 inner.append(self.axes[-1].name)
             else:
                 name = self.axis("outer", integers.const(size), None)
