@@ -18,6 +18,7 @@ from typing import Any
 from ..errors import CallError, GradientError
 from ..ir import KernelIR
 from ..transforms import Derivative
+from ..transforms.refuse import with_gradients
 from .parsed import FORWARD, Remembered
 
 Arrays = Sequence[Any]
@@ -112,7 +113,7 @@ def _list(shapes: Sequence[Sequence[Any]]) -> str:
 
 def _chosen(name: str, made: Any, ir: KernelIR, wanted: frozenset[str]) -> dict[str, Any]:
     """The wanted ones of the gradients that the author's backward gave."""
-    floats = [p.name for p in ir.params if p.tensor and is_float(ir.tensor(p.tensor).dtype)]
+    floats = with_gradients(ir)
     if not isinstance(made, Mapping):
         raise CallError(
             f"the backward of kernel {name} returns {_kind(made)}",
@@ -138,11 +139,6 @@ def _chosen(name: str, made: Any, ir: KernelIR, wanted: frozenset[str]) -> dict[
                 hint=f"return an array of the shape of {n}, or None if it is zero",
             )
     return found
-
-
-def is_float(dtype: str) -> bool:
-    """Whether values of a dtype have gradients."""
-    return "float" in dtype
 
 
 # ---------------------------------------------------------------- derived by the compiler

@@ -21,7 +21,8 @@ from torch.autograd import forward_ad
 
 from ..errors import CallError
 from ..ir import KernelIR, TensorSpec, every_expr
-from .gradients import Gradient, is_float
+from ..language.dtypes import is_float
+from .gradients import Gradient
 from .parsed import Remembered
 from .tensors import spec_of_torch
 from .torch_gradient import Differentiated, differentiated, no_forward_mode, when_needed

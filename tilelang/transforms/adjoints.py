@@ -16,9 +16,9 @@ from ..language.build import binary, cast, reduce, where
 from ..language.derivatives import FLAT, RULES, NoRule, OpUse
 from ..language.dtypes import is_float
 from ..language.shapes import broadcast, expand_dims
-from .forward import Launched, Stored
+from .forward import Launched
 from .gauge import Seeds, moves, shift_of
-from .graph import Graph, Over, Scan, Term
+from .graph import Graph, Over, Scan, Stored, Term
 from .refuse import Underivable
 from .scans import of_factor, reversed_scan, wide
 from .softmax import kept_from_zero, softmax

@@ -7,30 +7,18 @@ that the plan of any kernel rests on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..analysis import stored_once
-from ..errors import Loc
-from ..ir import At, Const, Expr, Gather, Index, KernelIR, Span, Tensor, Type
+from ..ir import At, Const, Gather, Index, KernelIR, Load, Span, Tensor
 from ..ir.names import unique
 from ..language.shapes import full
-from .graph import Graph
+from .graph import Graph, Stored
 from .kernels import kernel_of
-from .place import StoreTarget, placed
-
-
-@dataclass(frozen=True)
-class StorePlace:
-    """Where a store goes."""
-
-    index: tuple[Index, ...]
-    type: Type
-    mask: Expr | None
-    loc: Loc
+from .place import placed
 
 
 def distinct(
-    kernel: KernelIR, graph: Graph, chain: Sequence[str], places: Sequence[StorePlace], tensor: str
+    kernel: KernelIR, graph: Graph, chain: Sequence[str], places: Sequence[Load], tensor: str
 ) -> bool:
     """Whether all iterations of the loops `chain` store to places of their own."""
     if any(isinstance(i, Gather) for p in places for i in p.index):
@@ -38,16 +26,13 @@ def distinct(
     name = unique(kernel, tensor, "probe")
     own = kernel.tensor(tensor)
     probe = Tensor(name, own.shape, "float32", "output", own.loc, 0.0)
+    zeros = [graph.add(full(p.type.shape, 0.0, "float32", p.loc)) for p in places]
     targets = [
-        StoreTarget(name, p.index, p.type, graph.add(_zero(p)), p.mask, False, p.loc)
-        for p in places
+        Stored(name, p.index, p.type, zero, p.mask, False, p.loc or own.loc)
+        for p, zero in zip(places, zeros, strict=True)
     ]
     nest = placed(graph, chain, targets, {}, {t.name for t in kernel.tensors}, own.loc)
     return stored_once(kernel_of(kernel, name, nest, [probe], kernel.tensor), name)
-
-
-def _zero(place: StorePlace) -> Expr:
-    return full(place.type.shape, 0.0, "float32", place.loc)
 
 
 def apart(indices: Sequence[tuple[Index, ...]]) -> bool:

@@ -13,28 +13,14 @@ from typing import assert_never
 from .. import ir
 from ..analysis.facts import Facts
 from ..errors import Loc
-from ..ir import index_exprs, map_index, rewrite
+from ..ir import map_index, rewrite
 from ..ir.traversal import picked
-from .graph import Graph
+from .graph import Graph, Stored
 from .ranges import of_axis, same, without_hull
 from .refuse import Underivable
 from .scans import scans
 from .sums import result
 from .vanish import vanishes
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A store: `tensor[index] = value`, or an update that adds the value; axes around it."""
-
-    tensor: str
-    index: tuple[ir.Index, ...]
-    type: ir.Type
-    value: ir.Expr
-    mask: ir.Expr | None
-    around: tuple[str, ...]
-    adds: bool
-    loc: Loc
 
 
 @dataclass(frozen=True)
@@ -145,7 +131,7 @@ class _Reader:
         index = tuple(self.entry(i) for i in store.index)
         value = self.value(addend)
         kind = ir.Type(picked(index), self.kernel.tensor(store.tensor).dtype)
-        return Stored(store.tensor, index, kind, value, mask, around, adds, store.loc)
+        return Stored(store.tensor, index, kind, value, mask, adds, store.loc, around)
 
     def loop(self, loop: ir.Loop, around: tuple[str, ...]) -> None:
         axis = self.open(loop, around)
@@ -176,9 +162,8 @@ class _Reader:
         after: list[ir.Expr],
         met: Mapping[str, ir.Expr],
     ) -> tuple[ir.Expr, ...]:
-        carried = [ir.Var(c.name, e.type) for c, e in zip(loop.carries, first, strict=True)]
         users = {c.name: _said(c) for c in loop.carries}
-        return result(self.graph, axis, carried, first, after, users, met)
+        return result(self.graph, axis, _carried(loop, first), first, after, users, met)
 
     def met(
         self, loop: ir.Loop, axis: str, first: list[ir.Expr], after: list[ir.Expr], stored: int
@@ -188,8 +173,8 @@ class _Reader:
         stored  how many stores there were before the loop
         """
         graph, stores = self.graph, self.stores[stored:]
-        carried = [ir.Var(c.name, e.type) for c, e in zip(loop.carries, first, strict=True)]
-        read = [e for s in stores for e in _read_by(s)]
+        carried = _carried(loop, first)
+        read = [e for s in stores for e in s.exprs]
         made = scans(graph, axis, carried, first, after, read)
         for carry in loop.carries:
             if carry.name in made:
@@ -219,9 +204,9 @@ class _Reader:
         return name
 
 
-def _read_by(store: Stored) -> list[ir.Expr]:
-    indices = [e for i in store.index for e in index_exprs(i)]
-    return [store.value, *indices, *(() if store.mask is None else (store.mask,))]
+def _carried(loop: ir.Loop, first: list[ir.Expr]) -> list[ir.Var]:
+    """What a loop carries, as an iteration meets it."""
+    return [ir.Var(c.name, e.type) for c, e in zip(loop.carries, first, strict=True)]
 
 
 def _replaced(graph: Graph, store: Stored, values: Mapping[str, ir.Expr]) -> Stored:
@@ -246,7 +231,7 @@ def read(kernel: ir.KernelIR, facts: Facts, loop: ir.Loop) -> Launched:
     graph, stores = reader.graph, tuple(reader.stores)
     carried = {c.name for c in _carries(loop)}
     for store in stores:
-        if any(graph.uses(e, carried) for e in _read_by(store)):
+        if any(graph.uses(e, carried) for e in store.exprs):
             what = "what is stored depends on the iterations before, and is no sum of its own"
             raise Underivable(what, store.loc)
     return Launched(loop, graph, stores, reader.written, reader.same, reader.inside)

@@ -32,6 +32,26 @@ class Over:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """`tensor[index] = value` where `mask` holds, or an atomic addition; in the loops `around`."""
+
+    tensor: str
+    index: tuple[ir.Index, ...]
+    type: ir.Type
+    value: ir.Expr
+    mask: ir.Expr | None
+    adds: bool
+    loc: Loc
+    around: tuple[str, ...] = ()
+
+    @property
+    def exprs(self) -> tuple[ir.Expr, ...]:
+        """All that it is computed from."""
+        inner = (e for i in self.index for e in index_exprs(i))
+        return (self.value, *inner, *(() if self.mask is None else (self.mask,)))
+
+
+@dataclass(frozen=True)
 class Near:
     """`axis` runs only where its index is at least other's + low and at most other's + high."""
 

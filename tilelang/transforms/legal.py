@@ -22,7 +22,8 @@ from ..ir import (
     statement_exprs,
     statements,
 )
-from .forward import Launched, Stored
+from .forward import Launched
+from .graph import Stored
 from .refuse import Underivable
 
 

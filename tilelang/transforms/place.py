@@ -19,7 +19,7 @@ from ..language.build import binary, cast
 from ..language.dtypes import is_float
 from ..language.op import OPS
 from ..language.shapes import full
-from .graph import Graph, How, Over, Scan, Term, number
+from .graph import Graph, How, Over, Scan, Stored, Term, number
 from .ranges import bounds, turned
 
 START: Mapping[How, tuple[str, float]] = {
@@ -28,19 +28,6 @@ START: Mapping[How, tuple[str, float]] = {
     "min": ("minimum", float("inf")),
 }
 LONGEST = 3  # operations that a statement has without a name for a part of them
-
-
-@dataclass(frozen=True)
-class StoreTarget:
-    """A store of the nest: `tensor[index] = value` where `mask` holds, or an atomic addition."""
-
-    tensor: str
-    index: tuple[ir.Index, ...]
-    type: ir.Type
-    value: ir.Expr
-    mask: ir.Expr | None
-    adds: bool
-    loc: Loc
 
 
 @dataclass
@@ -276,7 +263,7 @@ class _Writer:
 
     # ------------------------------------------------------------ scans
 
-    def carry(self, scan: Scan, target: StoreTarget, home: _Scope) -> None:
+    def carry(self, scan: Scan, target: Stored, home: _Scope) -> None:
         """The loop of a scan; it stores what it carries, in each iteration or the last of it."""
         assert isinstance(target.value, ir.Var)
         user, loc = self.graph.hints.get(target.value.name, "acc"), scan.loc or self.loc
@@ -318,13 +305,13 @@ class AxisNest:
 def placed(
     graph: Graph,
     chain: Sequence[str],
-    targets: Sequence[StoreTarget],
+    targets: Sequence[Stored],
     loads: Mapping[str, ir.Expr],
     taken: Iterable[str],
     loc: Loc,
 ) -> AxisNest:
     """The loops over `chain` that store the targets; `loads` are values that memory has."""
-    writer = _writer(graph, [e for t in targets for e in _exprs(t)], loads, taken, loc)
+    writer = _writer(graph, [e for t in targets for e in t.exprs], loads, taken, loc)
     scopes = _opened(writer, chain)
     for target in targets:
         _store(writer, target, scopes[-1])
@@ -332,12 +319,12 @@ def placed(
 
 
 def carried(
-    graph: Graph, target: StoreTarget, loads: Mapping[str, ir.Expr], taken: Iterable[str], loc: Loc
+    graph: Graph, target: Stored, loads: Mapping[str, ir.Expr], taken: Iterable[str], loc: Loc
 ) -> AxisNest:
     """The loops that store a scan, the value of the target."""
     scan = graph.term(target.value)
     assert isinstance(scan, Scan)
-    roots = [*scan.parts, *_exprs(replace(target, value=scan.first))]
+    roots = [*scan.parts, *replace(target, value=scan.first).exprs]
     writer = _writer(graph, roots, loads, taken, loc)
     scopes = _opened(writer, graph.ordered(graph.scope(target.value) - {scan.axis}))
     writer.carry(scan, target, scopes[-1])
@@ -363,17 +350,6 @@ def _writer(
         if isinstance(term, Over)
     }
     return _Writer(graph, loads, uses, sums, set(taken), [], loc)
-
-
-def _exprs(target: StoreTarget) -> list[ir.Expr]:
-    inner = [e for i in target.index for e in _of_index(i)]
-    return [target.value, *inner, *(() if target.mask is None else (target.mask,))]
-
-
-def _of_index(index: ir.Index) -> tuple[ir.Expr, ...]:
-    found: list[ir.Expr] = []
-    map_index(index, lambda e: found.append(e) or e)
-    return tuple(found)
 
 
 def _reached(
@@ -418,7 +394,7 @@ def _closed(writer: _Writer, scopes: Sequence[_Scope]) -> AxisNest:
     return AxisNest(loop, tuple(writer.axes))
 
 
-def _store(writer: _Writer, target: StoreTarget, scope: _Scope) -> None:
+def _store(writer: _Writer, target: Stored, scope: _Scope) -> None:
     index = writer.index(target.index, scope)
     mask = None if target.mask is None else writer.value(target.mask, scope)
     value = writer.value(target.value, scope)

@@ -27,9 +27,13 @@ class Underivable(Exception):
         return GradientError(what, self.loc or kernel.loc, hint, of)
 
 
+def with_gradients(kernel: KernelIR) -> list[str]:
+    """The arguments that have gradients."""
+    return [p.name for p in kernel.params if p.tensor and is_float(kernel.tensor(p.tensor).dtype)]
+
+
 def _form(kernel: KernelIR) -> str:
     """What the backward of a kernel is given, and returns."""
     given = ", ".join(("saved", *(f"d_{name}" for name in kernel.returns)))
-    floats = [p.name for p in kernel.params if p.tensor and is_float(kernel.tensor(p.tensor).dtype)]
-    made = ", ".join(f'"{name}": ...' for name in floats)
+    made = ", ".join(f'"{name}": ...' for name in with_gradients(kernel))
     return f"a function of ({given}) that returns {{{made}}}"

@@ -20,7 +20,7 @@ from functools import partial
 from .. import ir
 from ..analysis import analyze
 from ..analysis.facts import Facts
-from ..ir import index_exprs
+from ..ir import children
 from ..ir.names import fresh, take
 from ..language.build import binary, cast
 from ..language.dtypes import is_float
@@ -28,14 +28,14 @@ from ..passes.separate_joins import separate_joins
 from ..passes.separate_parts import separate_parts
 from .adjoints import AdjointSite, adjoints
 from .asked_once import asked_once
-from .distinct import StorePlace, apart, distinct
+from .distinct import apart, distinct
 from .forward import Launched, read
-from .graph import Scan
+from .graph import Scan, Stored
 from .guard import guarded
 from .kernels import kernel_of
 from .left_out import masked
 from .legal import check, refuse_changed_arguments
-from .place import AxisNest, StoreTarget, carried, placed
+from .place import AxisNest, carried, placed
 from .refuse import Underivable
 from .saved import Residuals, Saved, storing
 from .scans import numbered
@@ -187,8 +187,8 @@ def _reverse(program: _Program, launched: Launched, active: Collection[str]) -> 
     program.residuals.append((launched, residuals.added))
     for saved in residuals.added:
         program.arrays[saved.tensor.name] = replace(saved.tensor, role="input")
-    _carry(program, launched, residuals, [e for s in sites for e in _asked(s)])
-    groups: dict[_Cut, list[StoreTarget]] = {}
+    _carry(program, launched, residuals, [e for s in sites for e in (s.adjoint, *children(s.load))])
+    groups: dict[_Cut, list[Stored]] = {}
     for tensor in dict.fromkeys(s.load.tensor for s in sites):
         for chain, targets in _targets(program, launched, tensor, sites):
             if any(t.adds for t in targets):
@@ -197,14 +197,6 @@ def _reverse(program: _Program, launched: Launched, active: Collection[str]) -> 
                 groups.setdefault(_cut(chain, targets), []).extend(targets)
     for (chain, _), targets in groups.items():
         program.launches.append(_launch(program, launched, chain, targets, residuals.loads))
-
-
-def _asked(site: AdjointSite) -> Iterator[ir.Expr]:
-    """What the store of an adjoint is computed from."""
-    yield site.adjoint
-    yield from (e for i in site.load.index for e in index_exprs(i))
-    if site.load.mask is not None:
-        yield site.load.mask
 
 
 def _carry(
@@ -254,7 +246,7 @@ def _kept(
     own = program.name(f"d_{graph.hints.get(value.name, 'of_tiles')}")
     array = ir.Tensor(own, shape, value.type.dtype, "output", loc, fill)
     program.arrays[own] = replace(array, role="input")
-    target = StoreTarget(own, index, value.type, value, None, False, loc)
+    target = Stored(own, index, value.type, value, None, False, loc)
     given = (residuals.loads, program.taken, loc)
     if isinstance(scan, Scan) and value.name not in residuals.loads:
         nest = carried(graph, target, *given)
@@ -289,7 +281,7 @@ def _viewed(program: _Program, own: Iterable[str], view: ir.View) -> None:
 _Cut = tuple[tuple[str, ...], frozenset[ir.Index]]
 
 
-def _cut(chain: tuple[str, ...], targets: Sequence[StoreTarget]) -> _Cut:
+def _cut(chain: tuple[str, ...], targets: Sequence[Stored]) -> _Cut:
     """What stores of one kernel share: its loops, and where their tiles are cut."""
     moved = (i for t in targets for i in t.index if isinstance(i, ir.Along))
     return chain, frozenset(i for i in moved if i.offset is not None)
@@ -297,7 +289,7 @@ def _cut(chain: tuple[str, ...], targets: Sequence[StoreTarget]) -> _Cut:
 
 def _targets(
     program: _Program, launched: Launched, tensor: str, sites: Sequence[AdjointSite]
-) -> Iterator[tuple[tuple[str, ...], list[StoreTarget]]]:
+) -> Iterator[tuple[tuple[str, ...], list[Stored]]]:
     """The stores of one gradient, by the loops that they stand in."""
     graph = launched.graph
     own = [s for s in sites if s.load.tensor == tensor]
@@ -317,19 +309,18 @@ def _targets(
             yield chain, [replace(t, adds=True) for t in found]
 
 
-def _place(site: AdjointSite) -> StorePlace:
-    load = site.load
-    index = tuple(replace(i, loose=False) if isinstance(i, ir.Along) else i for i in load.index)
-    assert load.loc is not None
-    return StorePlace(index, load.type, load.mask, load.loc)
+def _place(site: AdjointSite) -> ir.Load:
+    """Where the store of an adjoint goes: what is read there."""
+    index = (replace(i, loose=False) if isinstance(i, ir.Along) else i for i in site.load.index)
+    return replace(site.load, index=tuple(index))
 
 
-def _target(launched: Launched, name: str, site: AdjointSite, dtype: str) -> StoreTarget:
+def _target(launched: Launched, name: str, site: AdjointSite, dtype: str) -> Stored:
     """The store of an adjoint, in the dtype of its array."""
     place = _place(site)
-    graph, loc = launched.graph, place.loc
+    graph, loc = launched.graph, place.loc or launched.loop.loc
     value = guarded(launched, site)
-    return StoreTarget(
+    return Stored(
         tensor=name,
         index=place.index,
         type=ir.Type(place.type.shape, dtype),
@@ -347,7 +338,7 @@ def _launch(
     program: _Program,
     launched: Launched,
     chain: Sequence[str],
-    targets: Sequence[StoreTarget],
+    targets: Sequence[Stored],
     loaded: Mapping[str, ir.Expr],
 ) -> GradientLaunch:
     """The kernel that stores the targets."""

@@ -19,8 +19,8 @@ from ..ir import every_store, integers, map_children, statements, walk
 from ..language.build import cast
 from ..language.dtypes import is_float, itemsize
 from ..language.op import OPS
-from .forward import Launched, Stored
-from .graph import Graph, Over, Scan, number, parts_of
+from .forward import Launched
+from .graph import Graph, Over, Scan, Stored, number, parts_of
 from .ranges import turned
 from .scans import number_of, number_tiles
 

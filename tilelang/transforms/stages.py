@@ -18,10 +18,10 @@ from ..analysis.facts import Facts
 from ..ir import Expr, KernelIR, Load, Tensor, Var, index_exprs
 from ..ir.names import take
 from .forward import Launched, read
-from .graph import Over, Scan
+from .graph import Over, Scan, Stored
 from .kernels import kernel_of
 from .partition import Factor, factors
-from .place import StoreTarget, placed
+from .place import placed
 from .refuse import Underivable
 from .saved import Residuals
 from .views import Place, with_views
@@ -118,11 +118,7 @@ class _Cut:
         for around in dict.fromkeys(s.around for s in self.launched.stores):
             stores = [s for s in self.launched.stores if s.around == around]
             names = dict.fromkeys(s.tensor for s in stores)
-            targets = [
-                StoreTarget(s.tensor, s.index, s.type, s.value, s.mask, s.adds, s.loc)
-                for s in stores
-            ]
-            made = self._kernel(around, targets, [self.kernel.tensor(n) for n in names])
+            made = self._kernel(around, stores, [self.kernel.tensor(n) for n in names])
             yield self._returning(made, names)
 
     def _after(self, name: str) -> int:
@@ -130,17 +126,17 @@ class _Cut:
         inner = self.launched.graph.reached((self.sums[name].value,))
         return max((self._after(n) + 1 for n in inner if n in self.sums), default=0)
 
-    def _kept(self, name: str) -> StoreTarget:
+    def _kept(self, name: str) -> Stored:
         term, places = self.sums[name], self._places(name)
         assert places is not None
         own = take(f"all_{self.launched.graph.hints.get(name, term.how)}", self.taken)
         loc, shape = term.loc or self.launched.loop.loc, tuple(p.size for p in places)
         self.arrays[own] = Tensor(own, shape, term.type.dtype, "input", loc, 0.0)
         index = tuple(p.read for p in places)
-        return StoreTarget(own, index, term.type, Var(name, term.type), None, False, loc)
+        return Stored(own, index, term.type, Var(name, term.type), None, False, loc)
 
     def _kernel(
-        self, around: Sequence[str], targets: Sequence[StoreTarget], outputs: Sequence[Tensor]
+        self, around: Sequence[str], targets: Sequence[Stored], outputs: Sequence[Tensor]
     ) -> KernelIR:
         loc = self.launched.loop.loc
         nest = placed(self.launched.graph, around, targets, self.loads, self.taken, loc)

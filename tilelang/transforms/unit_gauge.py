@@ -20,9 +20,9 @@ from ..ir import Expr, Var
 from ..language.build import binary, unary
 from ..language.shapes import full
 from .adjoints import AdjointSite, is_gauge
-from .forward import Launched, Stored
+from .forward import Launched
 from .gauge import Seeds, moves, shift_of
-from .graph import Graph, Over, Scan, Term, parts_of
+from .graph import Graph, Over, Scan, Stored, Term, parts_of
 from .softmax import Softmax, kept_from_zero, seen, softmax
 
 
