@@ -16,7 +16,6 @@ from .traversal import index_exprs as index_exprs
 from .traversal import inlined as inlined
 from .traversal import loads as loads
 from .traversal import map_body as map_body
-from .traversal import map_carries as map_carries
 from .traversal import map_children as map_children
 from .traversal import map_index as map_index
 from .traversal import map_range as map_range
@@ -27,10 +26,8 @@ from .traversal import reached as reached
 from .traversal import read_by as read_by
 from .traversal import rewrite as rewrite
 from .traversal import rewrite_body as rewrite_body
-from .traversal import rewrite_stmt as rewrite_stmt
 from .traversal import statement_exprs as statement_exprs
 from .traversal import statements as statements
-from .traversal import substitute as substitute
 from .traversal import successor as successor
 from .traversal import walk as walk
 from .types import Along as Along

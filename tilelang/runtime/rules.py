@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from ..analysis.placed import Place, placed
+from ..analysis.placed import Place, loops, placed
 from ..analysis.uses import reads_memory
 from ..errors import Loc
 from ..ir import (
@@ -196,14 +196,14 @@ def iterations_of(
     placing = frozenset(a for name in filters for a in placed_by(ir.axis(name), ir)) | around
     filters, needs = filters - placing, needs | placing | filters
     needs |= {a for name in needs for a in placed_by(ir.axis(name), ir)}
-    loops = tuple(ir.axis(name) for name in place if name in needs)
-    exprs += tuple(edges_of(loops))
+    axes = tuple(ir.axis(name) for name in place if name in needs)
+    exprs += tuple(edges_of(axes))
     asked = frozenset(a for e in exprs for a in tested(e))
     placed_in = around & frozenset(place) - asked
     picks = own if any(map(reads_memory, values)) else frozenset[str]()
-    each = frozenset(a for a in placed_in if a in picks or slides(a, loops))
-    once = frozenset(a for a in each - own if len(list(around_by(a, loops))) == 1)
-    return Iterations(loops, filters, where, asked | placed_in - each, each, once)
+    each = frozenset(a for a in placed_in if a in picks or slides(a, axes))
+    once = frozenset(a for a in each - own if len(list(around_by(a, axes))) == 1)
+    return Iterations(axes, filters, where, asked | placed_in - each, each, once)
 
 
 def evident(references: Iterable[CheckedReference], ir: KernelIR) -> Iterator[CheckedReference]:
@@ -257,9 +257,9 @@ def range_rules(
     doubted  other offsets and lengths of dimensions that tiles may leave
     rising   tensors that proofs take to be sorted
     """
-    loops = [(ir.axis(s.axis), around) for s, around in placed(ir.body) if isinstance(s, Loop)]
-    found = [rule for a, around in loops for rule in _of_loop(a, around, references, ir, doubted)]
-    found += [rule for a, around in loops for rule in _neighbours(a, around, ir, rising)]
+    each = [(ir.axis(name), around) for name, (_, around) in loops(ir).items()]
+    found = [rule for a, around in each for rule in _of_loop(a, around, references, ir, doubted)]
+    found += [rule for a, around in each for rule in _neighbours(a, around, ir, rising)]
     return tuple(_merged(found))
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..analysis.facts import Facts
-from ..analysis.placed import Place, placed
+from ..analysis.placed import Place, loops
 from ..errors import Loc, RaggedValueError
-from ..ir import Apply, At, Axis, Expr, GridIndex, KernelIR, Load, Loop, loads, walk
+from ..ir import Apply, At, Axis, Expr, GridIndex, KernelIR, Load, loads, walk
 from ..ir.integers import linear
 from .points import Iterations, domain, ragged
 from .pointwise import Arrays, KnownAhead, Points, Term, term
@@ -41,8 +41,8 @@ class Sorted:
 
 def sorted_ranges(ir: KernelIR, facts: Facts) -> tuple[Sorted, ...]:
     """What to look at besides the ranges themselves, one by one."""
-    loops = [(ir.axis(s.axis), around) for s, around in placed(ir.body) if isinstance(s, Loop)]
-    return tuple(rule for a, around in loops for rule in _of_loop(a, around, ir, facts))
+    each = ((ir.axis(name), around) for name, (_, around) in loops(ir).items())
+    return tuple(rule for a, around in each for rule in _of_loop(a, around, ir, facts))
 
 
 def _of_loop(axis: Axis, around: Place, ir: KernelIR, facts: Facts) -> Iterator[Sorted]:

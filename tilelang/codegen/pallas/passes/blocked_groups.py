@@ -33,18 +33,24 @@ def refuse(axis: ir.Axis, hint: str, why: str, loc: Loc | None) -> NoReturn:
     )
 
 
+def check_range(problem: Problem, axis: ir.Axis, no: Refuse) -> None:
+    """Refused unless the iterations of a loop are independent, and their number is known."""
+    fact = problem.fact(axis.name)
+    if axis.static is None or axis.static[0] != 0 or axis.static[1] < 1:
+        no("its indices do not go from 0 to a number that shapes give", axis.loc)
+    if fact.kind != "parallel":
+        no(f"it is ordered, because {fact.why}", axis.loc)
+
+
 def check_loop(problem: Problem, axis: ir.Axis, helpers: frozenset[str], no: Refuse) -> None:
     """Refused unless groups are independent, and their number is known.
 
     `helpers` are functions that the generated source would have.
     """
-    fact, taken = problem.fact(axis.name), names_in(problem.ir) | {problem.ir.name}
+    taken = names_in(problem.ir) | {problem.ir.name}
     if all(loop.axis != axis.name for loop in problem.ir.body):
         no("its loop stands inside of another one", axis.loc)
-    if axis.static is None or axis.static[0] != 0 or axis.static[1] < 1:
-        no("its indices do not go from 0 to a number that shapes give", axis.loc)
-    if fact.kind != "parallel":
-        no(f"it is ordered, because {fact.why}", axis.loc)
+    check_range(problem, axis, no)
     if clash := helpers & taken:
         no(f"the generated source has a function {min(clash)} of its own", axis.loc)
 

@@ -24,7 +24,7 @@ from tilelang.ir.traversal import picked
 from tilelang.language.op import OPS
 from tilelang.schedule.problem import Problem
 
-from .blocked_groups import Refuse, refuse
+from .blocked_groups import Refuse, check_range, refuse
 from .lifted_groups import REDUCTIONS
 
 ELEMENTWISE = frozenset(name for name, op in OPS.items() if op.kind == "elementwise")
@@ -42,10 +42,7 @@ def index_tiles(problem: Problem, name: str, block: int | None = None) -> Proble
     """
     axis, kernel = problem.axis(name), problem.ir
     no = partial(refuse, axis, WHICH)
-    if axis.static is None or axis.static[0] != 0 or axis.static[1] < 1:
-        no("its indices do not go from 0 to a number that shapes give", axis.loc)
-    if problem.fact(name).kind != "parallel":
-        no(f"it is ordered, because {problem.fact(name).why}", axis.loc)
+    check_range(problem, axis, no)
     loop = next(s for s in ir.every_loop(kernel.body) if s.axis == name)
     run = _Run(problem, name, no)
     run.place(loop.body)

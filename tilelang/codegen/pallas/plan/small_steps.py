@@ -91,8 +91,9 @@ def smaller(planned: Plan) -> Iterator[dict[str, int]]:
 
 def _parallel(launch: Launch) -> list[AxisPlan]:
     """Its grid dimensions that are parallel loops of indices."""
-    dims = [launch.axis(d.axis) for d in launch.dims if d.axis is not None]
-    return [a for a in dims if a.block is None and a.kind == "parallel" and (a.tiles or 0) > 1]
+    return [
+        a for a in launch.grid if a.block is None and a.kind == "parallel" and (a.tiles or 0) > 1
+    ]
 
 
 def _few(launch: Launch) -> bool:
@@ -185,8 +186,5 @@ def _largest(launch: Launch, values: Iterable[PExpr]) -> int:
 
 def _innermost(launch: Launch) -> str | None:
     """The last grid dimension before the table, if it is a loop of few indices."""
-    dims = [launch.axis(d.axis) for d in launch.dims if d.axis is not None]
-    last = dims[-1] if dims else None
-    if last is None or last.block is not None or last.kind != "parallel":
-        return None
-    return last.user if 1 < (last.tiles or 0) <= MOST else None
+    last = launch.grid[-1:]
+    return next((a.user for a in _parallel(launch) if [a] == last and (a.tiles or 0) <= MOST), None)

@@ -25,15 +25,13 @@ from tilelang.codegen.pallas.plan.steps.conditions import Runs as Runs
 from tilelang.codegen.pallas.plan.steps.conditions import Turns as Turns
 from tilelang.codegen.pallas.plan.windows.types import SHORT as SHORT
 from tilelang.codegen.pallas.plan.windows.types import Between as Between
-from tilelang.codegen.pallas.plan.windows.types import ByBlock as ByBlock
 from tilelang.codegen.pallas.plan.windows.types import ByIndex as ByIndex
 from tilelang.codegen.pallas.plan.windows.types import ByRow as ByRow
 from tilelang.codegen.pallas.plan.windows.types import ByTile as ByTile
 from tilelang.codegen.pallas.plan.windows.types import Fetched as Fetched
-from tilelang.codegen.pallas.plan.windows.types import HostArray as HostArray
+from tilelang.codegen.pallas.plan.windows.types import HostArray
 from tilelang.codegen.pallas.plan.windows.types import Number as Number
 from tilelang.codegen.pallas.plan.windows.types import Packed as Packed
-from tilelang.codegen.pallas.plan.windows.types import Turned as Turned
 from tilelang.codegen.pallas.plan.windows.types import Whole as Whole
 from tilelang.codegen.pallas.plan.windows.types import Window as Window
 from tilelang.codegen.pallas.plan.windows.types import WindowDim as WindowDim
@@ -46,11 +44,10 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
 from .axis import AxisPlan as AxisPlan
-from .axis import LeftOut as LeftOut
+from .axis import LeftOut, Range
 from .axis import Line as Line
 from .axis import Mask as Mask
 from .axis import Place as Place
-from .axis import Range as Range
 from .beside import LATER as LATER
 from .beside import Beside as Beside
 from .flow import BACK as BACK
@@ -59,11 +56,9 @@ from .flow import HERE as HERE
 from .flow import HIGH as HIGH
 from .flow import LOW as LOW
 from .flow import REACH as REACH
-from .flow import ByStep as ByStep
 from .flow import Comes as Comes
 from .flow import Flow as Flow
 from .flow import Goes as Goes
-from .flow import Turn as Turn
 from .lives import Life, lives
 from .masks import masks
 from .moved import BEGIN as BEGIN
@@ -76,7 +71,6 @@ from .physical import Bind as Bind
 from .physical import GroupSum as GroupSum
 from .physical import Head as Head
 from .physical import Inner as Inner
-from .physical import InnerCarry as InnerCarry
 from .physical import InRange as InRange
 from .physical import Iota as Iota
 from .physical import Keep as Keep
@@ -289,6 +283,10 @@ class Table:
         noted = (name for name, _ in self.noted)
         return frozenset((*(c.axis for c in self.outer), *(t.name for t in self.tracks), *noted))
 
+    def phases_of(self, track: Track) -> list[int]:
+        """Which of the loops in a row have tiles of a track."""
+        return [i for i, c in enumerate(self.phases) if c.axis in track.axes]
+
     def track(self, axis: str) -> Track:
         """Where the tile of a loop is found in the loop's own rows."""
         found = [t for t in self.tracks if axis in t.axes]
@@ -336,6 +334,11 @@ class Launch:
 
     def axis(self, name: str) -> AxisPlan:
         return next(a for a in self.axes if a.name == name)
+
+    @property
+    def grid(self) -> list[AxisPlan]:
+        """The axes of the grid dimensions that are loops."""
+        return [self.axis(d.axis) for d in self.dims if d.axis is not None]
 
     def window(self, ref: str) -> Window:
         return next(w for w in self.windows if w.ref == ref)
@@ -461,8 +464,7 @@ def _cores_text(launch: Launch) -> str:
 
 def _launch_text(launch: Launch) -> str:
     each = [f"{d.axis or 'steps'}={d.extent or 'table'} {d.semantics}" for d in launch.dims]
-    dims = ", ".join(each)
-    lines = [f"launch {launch.name}: {launch.form} over ({dims})"]
+    lines = [f"launch {launch.name}: {launch.form} over ({', '.join(each)})"]
     if launch.table is not None:
         columns = _columns_text(launch.table)
         lines.append(f"  {launch.table.steps}: {columns}; at most {launch.table.rows} steps")

@@ -148,7 +148,7 @@ def _stays(table: Table, position: int, axes: Axes) -> tuple[Expr | None, ...]:
     """Where every track is in the rows of a loop that is none of its own."""
     out: list[Expr | None] = []
     for track in table.tracks:
-        own = [i for i, c in enumerate(table.phases) if c.axis in track.axes]
+        own = table.phases_of(track)
         wait = row_before(track.name)
         for later in reversed([i for i in own if i > position]):
             column = table.phases[later]

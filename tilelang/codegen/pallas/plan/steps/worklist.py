@@ -158,13 +158,9 @@ def _most(table: Table, column: Column, axes: Mapping[str, AxisPlan]) -> int:
 # ---------------------------------------------------------------- loops in a row
 
 
-def _own(table: Table, track: Track) -> list[int]:
-    return [i for i, c in enumerate(table.phases) if c.axis in track.axes]
-
-
 def _of_track(table: Table, track: Track) -> Expr | None:
     """The tile of a track: its loop's, else the next one; -1: that of the row before."""
-    own = _own(table, track)
+    own = table.phases_of(track)
     if len(own) == len(table.phases):
         return None
     mine = any_of([Apply("eq", (PHASE, const(i)), BOOL) for i in own])
@@ -177,7 +173,7 @@ def _stays(table: Table, column: Column) -> tuple[Expr, ...]:
         return ()
     out: list[Expr] = []
     for track in table.tracks:
-        own = _own(table, track)
+        own = table.phases_of(track)
         wait = _over("nowhere", line_name(column.axis, "first"))
         waits = column.phase not in own
         for later in reversed([i for i in own if i > column.phase and waits]):

@@ -215,8 +215,7 @@ def _steps_in_order(launch: Launch) -> bool:
     """Whether the steps are those of one loop, one after another on one core, under any others."""
     if launch.form != "grid" or launch.prefetches or launch.cores > 1 or not launch.dims:
         return False
-    axes = [launch.axis(d.axis) for d in launch.dims if d.axis is not None]
-    known = len(axes) == len(launch.dims) and all(a.base is None for a in axes)
+    known = len(launch.grid) == len(launch.dims) and all(a.base is None for a in launch.grid)
     return known and launch.dims[-1].semantics == "arbitrary"
 
 
