@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -63,3 +64,6 @@ def to_torch(array: np.ndarray) -> Any:
 NEEDS_TORCH = "the example is spelled in torch, which is not installed"
 needs_torch = pytest.mark.skipif(torch is None, reason="torch is not installed")
 needs_examples_in_torch = pytest.mark.skipif(torch is None, reason=NEEDS_TORCH)
+needs_triton = pytest.mark.skipif(
+    find_spec("triton") is None, reason="triton is not installed: pip install 'raggedtile[triton]'"
+)

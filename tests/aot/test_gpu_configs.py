@@ -7,14 +7,13 @@ other; float32 that one product sums along, and another across; blocks that prod
 from __future__ import annotations
 
 import re
-from importlib.util import find_spec
 
 import pytest
 
 import tilelang as tile
 import tilelang.language as hl
 from tests.compile_cache import CUDA, shared
-from tests.frameworks import needs_examples_in_torch
+from tests.frameworks import needs_examples_in_torch, needs_triton
 from tests.gpu.compiler import case
 from tests.subjects import SUBJECTS
 from tests.tiers import share
@@ -23,10 +22,6 @@ from tilelang.codegen.triton.plan import latency, launch, launch_memory, memory,
 from tilelang.codegen.triton.plan.loop_products import LoopProducts
 from tilelang.codegen.triton.plan.loops import own_dots
 from tilelang.codegen.triton.plan.types import For
-
-needs_triton = pytest.mark.skipif(
-    find_spec("triton") is None, reason="triton is not installed: pip install 'raggedtile[triton]'"
-)
 
 
 @tile.kernel

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.util import find_spec
 
 import pytest
 
 import tilelang as tile
 import tilelang.language as hl
 from tests.compile_cache import CUDA, shared
-from tests.frameworks import needs_examples_in_torch
+from tests.frameworks import needs_examples_in_torch, needs_triton
 from tests.gpu import kernels, legality, matrix
 from tests.gpu.compiler import FLOAT8, case, dtypes_of
 from tests.subjects import SUBJECTS
 from tests.tiers import HALF, share
 from tilelang.aot import Assembled, Gone, compile_lowered
 from tilelang.codegen.triton.plan import memory, pipe, results
-
-needs_triton = pytest.mark.skipif(
-    find_spec("triton") is None, reason="triton is not installed: pip install 'raggedtile[triton]'"
-)
 
 
 def subject(name):

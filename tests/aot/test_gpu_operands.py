@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
 
 import pytest
 
 import tilelang as tile
 from tests.compile_cache import CUDA, shared
+from tests.frameworks import needs_triton
 from tests.gpu import kernels
 from tests.tiers import HALF, share
 from tilelang.aot import compile_lowered
@@ -24,9 +24,6 @@ from tilelang.codegen.triton.plan import (
 )
 from tilelang.ir.traversal import definitions
 
-needs_triton = pytest.mark.skipif(
-    find_spec("triton") is None, reason="triton is not installed: pip install 'raggedtile[triton]'"
-)
 OFFSETS = tile.spec((17,), "int32")
 
 

@@ -18,7 +18,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from examples.jagged.grouped_gemm import grouped_gemm, make_inputs
-from tests.frameworks import needs_torch, to_torch
+from tests.frameworks import needs_torch, needs_triton, to_torch
 from tilelang.aot import CudaCompiled
 from tilelang.errors import CallError, CompileError
 from tilelang.ir import TensorSpec
@@ -34,9 +34,6 @@ SHAPES = (
     np.array([0, 10, 100, 200, 256], np.int32),
 )  # those of tests/gpu/on_stub.py
 ROOT = Path(__file__).resolve().parents[2]
-needs_triton = pytest.mark.skipif(
-    find_spec("triton") is None, reason="triton is not installed: pip install 'raggedtile[triton]'"
-)
 needs_gcc = pytest.mark.skipif(
     shutil.which("gcc") is None, reason="Triton builds its launcher with a C compiler"
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 
 import jax
 import jax.export
@@ -21,6 +20,7 @@ import tilelang as tile
 import tilelang.language as hl
 from examples.jagged.grouped_gemm import grouped_gemm, make_inputs
 from examples.jagged.jagged_sum import jagged_sum
+from tests.frameworks import needs_triton
 from tests.runtime import launch_record
 from tests.runtime.launch_record import LAUNCHER
 from tests.runtime.test_platforms import into, ragged
@@ -34,9 +34,6 @@ from tilelang.runtime import device, jax_compat
 from tilelang.runtime.cuda import custom_call
 from tilelang.runtime.cuda.record import record
 
-needs_triton = pytest.mark.skipif(
-    find_spec("triton") is None, reason="triton is not installed: pip install 'raggedtile[triton]'"
-)
 X = np.random.default_rng(0).standard_normal((40, 128)).astype(np.float32)
 OFFSETS = np.array([0, 7, 7, 38], np.int32)
 
