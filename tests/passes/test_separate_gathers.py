@@ -98,6 +98,44 @@ def test_what_a_loop_carries_is_gathered_in_its_body():
     )
 
 
+def started() -> KernelIR:
+    """Picked rows that a loop doubles, which begins with them as they are loaded."""
+    k = Writing()
+    k.input("ids", 64, dtype="int32")
+    k.input("x", 32, 128)
+    k.output("y", 64, 128)
+    with k.tile("t", 0, 64):
+        with k.grid("g", 0, 3):
+            s = k.carried("s", k.load("x", Gather(k.load("ids", "t")), WHOLE))
+            k.becomes(s, mul(s, 2.0))
+        k.store("y", "t", WHOLE, value=k.after("s", s))
+    return k.ir()
+
+
+def test_what_a_loop_begins_with_is_gathered_before_it():
+    becomes(
+        started(),
+        separate_gathers,
+        """
+        for t in tile(64):
+            for g in grid(3) carrying s_in = x[rows(ids[t]), 0:128]:
+                s_new: float32[t, 128] = s_in * 2.0
+                next s_in = s_new
+            after s_out = s_in
+            y[t, 0:128] = s_out
+        """,
+        """
+        for t in tile(64):
+            rows_1: float32[t, 128] = x[rows(ids[t]), 0:128]
+            for g in grid(3) carrying s_in = rows_1:
+                s_new: float32[t, 128] = s_in * 2.0
+                next s_in = s_new
+            after s_out = s_in
+            y[t, 0:128] = s_out
+        """,
+    )
+
+
 def test_a_name_that_a_loop_carries_is_not_taken():
     becomes(
         _renamed(summed("s")),

@@ -83,8 +83,10 @@ def _separated(
         case ir.Assign() | ir.Store():
             changed = map_stmt(stmt, hoist)
         case ir.Loop():
-            carries = tuple(replace(c, next=hoist(c.next)) for c in stmt.carries)
-            return (replace(stmt, body=(*stmt.body, *found), carries=carries),)
+            carries = tuple(replace(c, init=hoist(c.init)) for c in stmt.carries)
+            first, found = found, []
+            carries = tuple(replace(c, next=hoist(c.next)) for c in carries)
+            return (*first, replace(stmt, body=(*stmt.body, *found), carries=carries))
         case _:
             assert_never(stmt)
     return (*found, changed)

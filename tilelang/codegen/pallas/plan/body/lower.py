@@ -131,13 +131,6 @@ def _load(scope: Scope, load: ir.Load) -> Value:
         index = tuple(lower(scope, e.expr).expr for e in load.index if isinstance(e, ir.At))
         assert len(index) == len(load.index) and load.mask is None, load
         return Value(physical.ScalarRead(load.tensor, index, load.type), "scalar", ())
-    if any(isinstance(entry, ir.Gather) for entry in load.index):
-        raise Refused(
-            Rule.FORM,
-            f"rows of {load.tensor} picked by an index tile cannot be loaded in this position",
-            load.loc,
-            "load them in a statement of their own: rows = table[index, :]",
-        )
     entry = moved_along(arrays.axes, load.index, load.loc)
     value = _block(scope, load) if entry is None else _unaligned(scope, load, entry)
     return value if load.mask is None else _masked(scope, load, load.mask, value)
