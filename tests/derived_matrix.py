@@ -24,7 +24,7 @@ from tests.compile_matrix import GENERATIONS, Cell
 from tests.subjects import SUBJECTS, Subject
 from tilelang.aot import compile_lowered
 from tilelang.errors import GradientError
-from tilelang.runtime.gradients import is_float
+from tilelang.language.dtypes import is_float
 from tilelang.runtime.lowering import target_of
 from tilelang.runtime.parsed import FORWARD, Remembered
 from tilelang.runtime.signature import bind

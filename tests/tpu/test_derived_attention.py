@@ -24,7 +24,7 @@ from examples.jagged.jagged_attention import jagged_attention
 from examples.jagged.jagged_attention_backward import backward_kv, backward_q
 from tests.aot.written import needs_libtpu
 from tilelang.autotune import model
-from tilelang.runtime.gradients import is_float
+from tilelang.language.dtypes import is_float
 from tilelang.runtime.lowering import target_of
 from tilelang.runtime.signature import bind
 

@@ -27,6 +27,7 @@ from typing import Literal, assert_never
 
 from ..ir import Apply, Const, Expr, Load, Var
 from ..language.op import SAME
+from ..passes.separate_joins import followed
 from .graph import Graph, Over, Scan, Term, number, parts_of
 from .softmax import kept_from_zero, seen
 
@@ -120,43 +121,17 @@ def _carried_over(term: Term, dims: list[Dims]) -> Dims | None:
     every = frozenset[int]().union(*dims)
     if not every or not isinstance(term, Apply):
         return every
-    rank = term.args[0].type.rank if term.args else 0
-    places = {d + rank for d in every}
-    match term.op:
-        case "sum" | "max" | "min":
-            axis, kept = term.attr("axis"), term.attr("keepdim")
-            if axis in places:
-                return None
-            return every if kept else frozenset(d + (d + rank < axis) for d in every)
-        case "expand_dims":
-            return frozenset(d - (d + rank < term.attr("axis")) for d in every)
-        case "squeeze":
-            return frozenset(d + (d + rank < term.attr("axis")) for d in every)
-        case "transpose":
-            perm = term.attr("perm")
-            return frozenset(perm.index(p) - rank for p in places)
-        case "dot":
-            return _through_dot(term, dims)
-        case "reshape" | "concat" | "narrow":
+    left, met = set[int](), set[tuple[int, int]]()
+    for dim, size in enumerate(term.type.shape):
+        places = followed(term, dim) if size != 1 else ()
+        if places is None or term.op in ("concat", "narrow"):
             return None
-        case _:
-            return every
-
-
-def _through_dot(term: Apply, dims: list[Dims]) -> Dims | None:
-    """A result has the batch dimensions, the free ones of the first operand, of the second."""
-    contract, batch = term.attr("contract"), term.attr("batch", ((), ()))
-    out: set[int] = set()
-    place = len(batch[0])
-    for arg, which, own, moving in zip(term.args, contract, batch, dims):
-        rank = arg.type.rank
-        if which - rank in moving:
-            return None
-        free = [i for i in range(rank) if i != which and i not in own]
-        out |= {own.index(d + rank) for d in moving if d + rank in own}
-        out |= {place + free.index(d + rank) for d in moving if d + rank in free}
-        place += len(free)
-    return frozenset(p - term.type.rank for p in out)
+        there = ((n, p - term.args[n].type.rank) for n, p in enumerate(places) if p is not None)
+        found = {(n, place) for n, place in there if place in dims[n]}
+        left |= {dim - term.type.rank for _ in found}
+        met |= found
+    whole = met == {(n, place) for n, moving in enumerate(dims) for place in moving}
+    return frozenset(left) if whole else None
 
 
 def _of_number(value: float) -> Move:
