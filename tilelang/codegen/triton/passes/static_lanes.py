@@ -15,7 +15,9 @@ from tilelang import ir
 from tilelang.ir import children, index_exprs, statement_exprs, statements
 from tilelang.ir.traversal import reduced
 from tilelang.language.op import OPS
+from tilelang.passes.separate_joins import followed
 
+FOLLOWED = ("transpose", "expand_dims", "broadcast", "dot")  # of all that change no lanes
 Key = tuple[str | int, int]  # a value, by its name or its id, and one of its dimensions
 
 
@@ -119,38 +121,18 @@ class StaticLanes:
             self._apply(expr)
 
     def _apply(self, expr: ir.Apply) -> None:
-        match expr:
-            case ir.Apply("transpose", (arg,)):
-                for dim, source in enumerate(expr.attr("perm")):
-                    self._join(expr, dim, arg, source)
-            case ir.Apply("expand_dims", (arg,)):
-                for dim in range(arg.type.rank):
-                    self._join(expr, dim + (dim >= expr.attr("axis")), arg, dim)
-            case ir.Apply("full", ()):
-                pass
-            case ir.Apply("dot", (a, b)):
-                self._product(expr, a, b)
-            case ir.Apply(op, args) if OPS[op].kind == "elementwise" or op == "broadcast":
-                for arg in args:
-                    self._align(expr, expr.type.rank, arg)
-            case ir.Apply(op, (arg,)) if OPS[op].kind == "reduce" and reduced(expr):
-                self._reduction(expr, arg)
-            case _:
-                for value in (expr, *expr.args):
-                    self._mix(value, *range(value.type.rank))
-
-    def _product(self, expr: ir.Apply, a: ir.Expr, b: ir.Expr) -> None:
-        batch: tuple[tuple[int, ...], ...] = expr.attr("batch", ((), ()))
-        dim = len(batch[0])
-        self._mix(expr, *range(dim))
-        for side, along, repeated in zip((a, b), expr.attr("contract"), batch, strict=True):
-            self._mix(side, along, *repeated)
-            for free in (d for d in range(side.type.rank) if d != along and d not in repeated):
-                self._join(expr, dim, side, free)
-                dim += 1
-
-    def _reduction(self, expr: ir.Apply, arg: ir.Expr) -> None:
-        ((_, along),) = reduced(expr)
-        self._mix(arg, along)
-        for dim in (d for d in range(arg.type.rank) if d != along):
-            self._join(expr, dim - (dim > along and expr.type.rank < arg.type.rank), arg, dim)
+        if expr.op == "full" and not expr.args:
+            return
+        if expr.op not in FOLLOWED and OPS[expr.op].kind not in ("elementwise", "reduce"):
+            for value in (expr, *expr.args):
+                self._mix(value, *range(value.type.rank))
+            return
+        for dim, size in enumerate(expr.type.shape):
+            places = followed(expr, dim) if size != 1 else None
+            for arg, place in zip(expr.args, places or ()):
+                if place is not None:
+                    self._join(expr, dim, arg, place)
+        for side, along in reduced(expr):
+            self._mix(side, along)
+        for side, repeated in zip(expr.args, expr.attr("batch", ())):
+            self._mix(side, *repeated)
