@@ -40,8 +40,10 @@ from tilelang.ir.traversal import definitions, map_body, map_index, map_stmt, re
 from tilelang.language.build import binary, cast
 from tilelang.language.dtypes import is_float
 from tilelang.language.op import OPS
+from tilelang.passes.separate_joins import followed
 
 Wanted = Callable[[Apply], bool]
+EACH = {"transpose", "expand_dims"} | {name for name, op in OPS.items() if op.kind == "elementwise"}
 
 
 def tile_sums(ir: KernelIR, wanted: Wanted) -> KernelIR:
@@ -158,19 +160,14 @@ class PartOfDim:
                 return self._load(expr, dim)
             case Var(name) if name in self.defined:
                 return self.of(self.defined[name], dim)
-            case Apply("transpose", (arg,)):
-                perm: tuple[int, ...] = expr.attr("perm")
-                return self._shaped(expr, dim, (self.of(arg, perm[dim]),))
-            case Apply("expand_dims", (arg,)):
-                place: int = expr.attr("axis")
-                return self._shaped(expr, dim, (self.of(arg, dim - (dim > place)),))
             case Apply("full", ()):
                 return self._shaped(expr, dim, ())
             case Apply("arange", ()):
                 return self._positions(expr)
-            case Apply(op, args) if op in OPS and OPS[op].kind == "elementwise":
-                behind = expr.type.rank - dim
-                return self._shaped(expr, dim, tuple(self._aligned(a, behind) for a in args))
+            case Apply(op, args) if op in EACH:
+                parts = zip(args, followed(expr, dim) or (), strict=True)
+                made = (a if place is None else self.of(a, place) for a, place in parts)
+                return self._shaped(expr, dim, tuple(made))
             case _:
                 return None
 
