@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import posixpath
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -69,6 +71,33 @@ class CompileError(TileError):
 
 class CallError(TileError, TypeError):
     """A call whose arguments do not fit the kernel."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The one of those known that may be meant; "" if none is alike."""
+    return next(iter(difflib.get_close_matches(name, known, 1)), "")
+
+
+def unknown_target(target: object, known: Iterable[str], called: Mapping[str, str]) -> PlanError:
+    """The error for a target that is none, with the one that is meant: `called` is what else
+    targets are called, by which name each.
+    """
+    names = {**{_letters(name): name for name in known}, **{_letters(n): called[n] for n in called}}
+    given = _letters(str(target))
+    alike = {names[n] for n in names if given and (given in n or n in given)}
+    same = [n for n in names if _digits(n) and _digits(n) == _digits(given)]
+    meant = names.get(given) or (min(alike) if len(alike) == 1 else names.get(nearest(given, same)))
+    hint = f"use one of {', '.join(map(repr, known))}"
+    hint = f"did you mean {meant!r}? {hint}" if meant else hint
+    return PlanError(f"unknown target {target!r}", hint=hint)
+
+
+def _letters(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+def _digits(name: str) -> str:
+    return "".join(filter(str.isdigit, name))
 
 
 def stored_to_jax(name: str, loc: Loc | None) -> CallError:

@@ -169,7 +169,7 @@ def break_in_tile_loop(x, v):
 
 
 def continue_under_condition(x, v, flags):
-    r"""ParseError: continue under a condition that depends on data
+    r"""ParseError: continue under a condition that is not known while compiling
       continue
       ^^^^^^^^
     hint: write an if with both branches, or hl.where
@@ -192,7 +192,7 @@ def return_in_loop(x, v):
 
 
 def return_under_condition(x, flags):
-    r"""ParseError: return under a condition that depends on data
+    r"""ParseError: return under a condition that is not known while compiling
       return x
       ^^^^^^^^
     hint: write an if with both branches, or hl.where
@@ -282,7 +282,7 @@ def function_as_a_method(v):
 
 
 def length_of_a_tile(v):
-    r"""ParseError: the length of tile tm depends on data
+    r"""ParseError: the length of tile tm is not known while compiling
       v[tm] = hl.zeros([len(tm)], dtype=hl.float32)
                         ^^^^^^^
     hint: tm.end - tm.begin is how many positions it covers; in shapes it stands for its length: hl.zeros([tm])
@@ -464,7 +464,7 @@ def raised(x):
 
 
 def assert_on_data(x, offsets):
-    r"""ParseError: `assert` depends on data
+    r"""ParseError: `assert` on a condition that is not known while compiling
       assert offsets[0] == 0
              ^^^^^^^^^^^^^^^
     hint: only shapes, dtypes and other host values are checked
@@ -639,7 +639,7 @@ def stored_outside(x, v):
 
 
 def data_dependent_shape(x, offsets):
-    r"""ParseError: the shape of a tensor depends on data
+    r"""ParseError: the shape of a tensor is not known while compiling
       y = hl.zeros([offsets[4], x.shape[1]])
           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
     hint: make it as large as it can become; the loops then fill the part that is needed
@@ -746,7 +746,7 @@ def float_bound(x, v):
 
 
 def missing_max_extent(x, v, offsets):
-    r"""ParseError: missing max_extent: the extent of tm depends on data
+    r"""ParseError: missing max_extent: the extent of tm is not known while compiling
       for tm in hl.tile(offsets[g], offsets[g + 1]):
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
     hint: it indexes no dimension that would bound it: hl.tile(..., max_extent=...)
@@ -760,7 +760,7 @@ def missing_max_extent(x, v, offsets):
 
 
 def extent_behind_a_mask(v, offsets):
-    r"""ParseError: missing max_extent: the extent of tm depends on data
+    r"""ParseError: missing max_extent: the extent of tm is not known while compiling
       for tm in hl.tile(0, offsets[g]):
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
     hint: it indexes no dimension that would bound it: hl.tile(..., max_extent=...)
@@ -774,7 +774,7 @@ def extent_behind_a_mask(v, offsets):
 
 
 def extent_behind_an_if(v, offsets):
-    r"""ParseError: missing max_extent: the extent of i depends on data
+    r"""ParseError: missing max_extent: the extent of i is not known while compiling
       for i in hl.grid(offsets[g]):
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
     hint: it indexes no dimension that would bound it: hl.grid(..., max_extent=...)
@@ -815,7 +815,7 @@ def three_bounds(x, v):
     r"""ParseError: hl.tile with 3 bounds
       for tm in hl.tile(0, 40, 8):
                 ^^^^^^^^^^^^^^^^^
-    hint: hl.tile(end) or hl.tile(begin, end); several dimensions are lists
+    hint: a length of tiles is a keyword: hl.tile(begin, end, block_size=...)
     """
     for tm in hl.tile(0, 40, 8):
         v[tm] = 0.0
@@ -866,6 +866,95 @@ def range_of_rows(x):
     return x
 
 
+def grid_with_a_step(x, v):
+    r"""ParseError: hl.grid with 3 bounds
+      for i in hl.grid(0, 40, 8):
+               ^^^^^^^^^^^^^^^^^
+    hint: hl.grid has no step: in hl.grid(count) the index is begin + i * step
+    """
+    for i in hl.grid(0, 40, 8):
+        x[i, :] = 0.0
+    return x
+
+
+def range_to_an_index(x):
+    r"""ParseError: range has a bound that is not known while compiling
+      for j in range(i):
+               ^^^^^^^^
+    hint: loop with hl.grid(...), or with hl.tile(...) over tiles
+    """
+    for i in hl.grid(40):
+        for j in range(i):
+            x[i, j] = 0.0
+    return x
+
+
+def part_up_to_an_index(x):
+    r"""ParseError: a slice has bounds that are not known while compiling
+      x[i, :i] = 0.0
+           ^^
+    hint: loop with hl.tile(begin, end) and index with it; of a length that is known, begin + hl.arange(length), or x.reshape(..., length, ...)[i] before the loops
+    """
+    for i in hl.grid(40):
+        x[i, :i] = 0.0
+    return x
+
+
+def atomic_method(x, v):
+    r"""ParseError: the tensor v has no attribute atomic_add
+      v.atomic_add([tm], x[tm, :].sum(1))
+      ^^^^^^^^^^^^
+    hint: hl.atomic_add(v, [index], value), with import tilelang.language as hl
+    """
+    for tm in hl.tile(40):
+        v.atomic_add([tm], x[tm, :].sum(1))
+    return v
+
+
+def atomic_method_of_a_part(x, v):
+    r"""ParseError: a value of the kernel has no attribute atomic_add
+      v[tm].atomic_add(x[tm, :].sum(1))
+      ^^^^^^^^^^^^^^^^
+    hint: hl.atomic_add(v, [index], value), with import tilelang.language as hl
+    """
+    for tm in hl.tile(40):
+        v[tm].atomic_add(x[tm, :].sum(1))
+    return v
+
+
+def random_like(x):
+    r"""ParseError: torch.randn_like is not in the language
+      x[tm, :] += torch.randn_like(x[tm, :])
+                  ^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: pass random numbers as an argument
+    """
+    for tm in hl.tile(40):
+        x[tm, :] += torch.randn_like(x[tm, :])
+    return x
+
+
+def random_of_jax(x):
+    r"""ParseError: jax.random.uniform is not in the language
+      x[tm, :] += jax.random.uniform(jax.random.key(0), x[tm, :].shape)
+                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: pass random numbers as an argument
+    """
+    for tm in hl.tile(40):
+        x[tm, :] += jax.random.uniform(jax.random.key(0), x[tm, :].shape)
+    return x
+
+
+def random_in_place(x):
+    r"""ParseError: a value of the kernel has no attribute normal_
+      x[tm, :] = x[tm, :].normal_()
+                 ^^^^^^^^^^^^^^^^
+    hint: pass random numbers as an argument
+    """
+    for tm in hl.tile(40):
+        x[tm, :] = x[tm, :].normal_()
+    return x
+
+
 def decreasing_range(x, v):
     r"""ParseError: tm runs from 40 down to 8
       for tm in hl.tile(40, 8):
@@ -899,7 +988,7 @@ def tile_outside_of_for(x):
 
 
 def range_of_data(x, v, offsets):
-    r"""ParseError: range has a bound that depends on data
+    r"""ParseError: range has a bound that is not known while compiling
       for i in range(offsets[g]):
                ^^^^^^^^^^^^^^^^^
     hint: loop with hl.grid(...), or with hl.tile(...) over tiles
@@ -922,10 +1011,10 @@ def huge_unrolling(x, v):
 
 
 def static_range_of_data(x, v, offsets):
-    r"""ParseError: a bound of hl.static_range depends on data
+    r"""ParseError: a bound of hl.static_range is not known while compiling
       for i in hl.static_range(offsets[g]):
                ^^^^^^^^^^^^^^^^^^^^^^^^^^^
-    hint: it must be known while compiling
+    hint: write a number, or compute it of shapes and of arguments that are no tensors
     """
     for g in hl.grid(4):
         for i in hl.static_range(offsets[g]):
@@ -1103,7 +1192,7 @@ def negative_step(x, v):
 
 
 def slice_of_tile(x, v):
-    r"""ParseError: a slice has bounds that depend on data
+    r"""ParseError: a slice has bounds that are not known while compiling
       v[tm] = x[tm.begin : tm.end, 0]
                 ^^^^^^^^^^^^^^^^^
     hint: index with the tile
@@ -1160,7 +1249,7 @@ def every_other_of_a_value(x, v):
 
 
 def part_by_data(x, v, offsets):
-    r"""ParseError: a slice has bounds that depend on data
+    r"""ParseError: a slice has bounds that are not known while compiling
       v[tm] = block[:, offsets[0] :].sum(1)
                        ^^^^^^^^^^^^
     hint: bounds of a part of a value are static: mask what is not meant, with hl.arange of its length
@@ -1453,7 +1542,7 @@ def host_values_differ(x, v, flags):
     r"""ParseError: activation is another host value in each branch of the `if` of line N
       v[i] = activation(v[i])
              ^^^^^^^^^^
-    hint: the condition depends on data, so both branches must give values of the kernel
+    hint: which branch is taken is not known while compiling: both give values of the kernel
     """
     for i in hl.grid(40):
         activation = torch.exp
@@ -1464,7 +1553,7 @@ def host_values_differ(x, v, flags):
 
 
 def output_under_condition(x, flags):
-    r"""ParseError: a tensor is made under a condition that depends on data
+    r"""ParseError: a tensor is made under a condition that is not known while compiling
       y = hl.empty_like(x)
           ^^^^^^^^^^^^^^^^
     hint: make it before the `if`
@@ -1882,10 +1971,10 @@ def list_comprehension_over_value(x, v):
 
 
 def filtered_by_data(x, v):
-    r"""ParseError: a comprehension has a condition that depends on data
+    r"""ParseError: a comprehension has a condition that is not known while compiling
       v[i] = sum([v[k] for k in range(3) if v[k] > 0])
                                             ^^^^^^^^
-    hint: the length of a list cannot depend on data; hl.where chooses elements
+    hint: the length of a list is known while compiling; hl.where chooses elements
     """
     for i in hl.grid(40):
         v[i] = sum([v[k] for k in range(3) if v[k] > 0])
@@ -1922,6 +2011,18 @@ def returns_value(x, offsets):
     hint: store it to an output; a kernel returns tensors: inputs, outputs and views of them
     """
     return offsets[0] + 1
+
+
+def returns_part(x):
+    r"""ParseError: a part of y is returned
+      return x, y[0]
+                ^^^^
+    hint: return y, and index what the call gives
+    """
+    y = hl.empty_like(x)
+    for tm in hl.tile(40):
+        y[tm, :] = x[tm, :]
+    return x, y[0]
 
 
 def returns_nested(x, v):
@@ -1984,7 +2085,7 @@ def sequences_compared(x, v):
 
 
 def in_list_of_values(x, v):
-    r"""ParseError: `in` depends on data
+    r"""ParseError: `in` on values that are not known while compiling
       v[i] = 1.0 if v[i] in (0.0, 1.0) else 0.0
                     ^^^^^^^^^^^^^^^^^^
     hint: compare with each: (a == 0) | (a == 1)
@@ -2200,7 +2301,7 @@ def loop_target_is_subscript(x, v):
 
 
 def raise_on_data(x, v):
-    r"""ParseError: `raise` under a condition that depends on data
+    r"""ParseError: `raise` under a condition that is not known while compiling
       raise ValueError("positive")
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
     hint: only shapes, dtypes and other host values are checked
@@ -2212,7 +2313,7 @@ def raise_on_data(x, v):
 
 
 def break_out_of_if(x, v):
-    r"""ParseError: break under a condition that depends on data
+    r"""ParseError: break under a condition that is not known while compiling
       break
       ^^^^^
     hint: write an if with both branches, or hl.where
@@ -2255,7 +2356,7 @@ def in_place_method(x, v):
 
 
 def slice_of_offsets(x, v, offsets):
-    r"""ParseError: a slice has bounds that depend on data
+    r"""ParseError: a slice has bounds that are not known while compiling
       v[g] = x[offsets[g] : offsets[g + 1], 0].sum()
                ^^^^^^^^^^^^^^^^^^^^^^^^^^^
     hint: loop with hl.tile(begin, end) and index with it; of a length that is known, begin + hl.arange(length), or x.reshape(..., length, ...)[i] before the loops
@@ -2277,7 +2378,7 @@ def reduce_of_functools(x, v):
 
 
 def element_of_shape_by_data(x, v, flags):
-    r"""ParseError: a tuple is indexed with a value that depends on data
+    r"""ParseError: a tuple is indexed with a value that is not known while compiling
       n = x.shape[flags[i]]
                   ^^^^^^^^
     hint: hl.static_range gives indices that are known while compiling
@@ -2288,7 +2389,7 @@ def element_of_shape_by_data(x, v, flags):
 
 
 def shape_in_loop_depends_on_data(x, v, offsets):
-    r"""TypingError: full: a length depends on data
+    r"""TypingError: full: a length is not known while compiling
       acc = hl.zeros([offsets[g]])
             ^^^^^^^^^^^^^^^^^^^^^^
     hint: a shape is made of Python ints and tiles; loop over a data-dependent length
@@ -2617,7 +2718,7 @@ def number_with_a_shape(n):
 
 
 def number_that_is_indexed(v, n):
-    r"""ParseError: an int is indexed with a value that depends on data
+    r"""ParseError: an int is indexed with a value that is not known while compiling
       v[t] = n[t]
                ^
     hint: pass an array where a kernel loads from its argument

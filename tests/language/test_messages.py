@@ -161,7 +161,7 @@ CASES = {
     ),
     "data-dependent shape": (
         call(hl.zeros, [n]),
-        "full: a length depends on data",
+        "full: a length is not known while compiling",
         "a shape is made of Python ints and tiles; loop over a data-dependent length",
     ),
     "block size as a length": (
@@ -240,7 +240,7 @@ CASES = {
     ),
     "part of an unknown length": (
         call(torch.narrow, acc, 1, 0, 1.5),
-        "narrow: a part whose bounds depend on data",
+        "narrow: a part whose bounds are not known while compiling",
         "begin and length are ints, or lengths of dimensions",
     ),
     "chunks of a tile": (
@@ -335,7 +335,7 @@ CASES = {
     ),
     "arange of data": (
         call(torch.arange, n),
-        "arange: the length depends on data",
+        "arange: the length is not known while compiling",
         "tile.index is the positions of a tile",
     ),
     "expand of a tile": (

@@ -11,8 +11,9 @@ from ..reads import is_kernel
 def check_asked(kernel: object, cases: Sequence[object], trials: object) -> None:
     """CallError for what is no kernel, no list of cases or no number of trials."""
     if not is_kernel(kernel):
-        hint = "decorate the function with @tile.kernel"
-        raise CallError(f"tile.tune takes a kernel, and got {kernel!r}", hint=hint)
+        hint = "write tile.tune(kernel, [(x, w, offsets)]), with a function under @tile.kernel"
+        given = getattr(kernel, "__name__", type(kernel).__name__)
+        raise CallError(f"tile.tune takes a kernel, and got {given}", hint=hint)
     if not len(cases):
         raise CallError("tile.tune got no cases", hint="write [(x, w, offsets), ...]: arguments")
     if trials is not None and not (isinstance(trials, int) and trials >= 1):

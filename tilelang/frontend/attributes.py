@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import Loc, ParseError
-from ..ir import Expr, TileIndex, TileScalar, Type, integers
+from ..ir import Expr, Load, TileIndex, TileScalar, Type, integers
 from ..language.calls import creation_method, method, property_of
 from ..language.handles import BlockHandle, MethodHandle, TensorHandle, TileHandle
 from . import observed, tensors
@@ -84,13 +84,14 @@ def _block_size(here: Here, tile: TileHandle) -> Expr:
 def _method(receiver: TensorHandle | Expr, name: str, loc: Loc) -> MethodHandle:
     if method(name) is not None or creation_method(name) is not None:
         return MethodHandle(receiver, name)
-    what = "a value of the kernel"
+    what, given = "a value of the kernel", receiver.tensor if isinstance(receiver, Load) else "y"
     if isinstance(receiver, TensorHandle):
         if name in tensors.METHODS:
             return MethodHandle(receiver, name)
-        what = f"the tensor {receiver.tensor.name}"
+        given = receiver.tensor.name
+        what = f"the tensor {given}"
     known = [n for n in _KNOWN if method(n) or property_of(n)]
-    hint = _HINTS.get(name) or in_language(name) or instead_of(name, known, ".")
+    hint = _HINTS.get(name) or in_language(name, given) or instead_of(name, known, ".")
     if name.endswith("_") and method(name.rstrip("_")) is not None:
         hint = f"values do not change: write v = v.{name.rstrip('_')}(...)"
     raise ParseError(f"{what} has no attribute {name}", loc, hint)

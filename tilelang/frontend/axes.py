@@ -27,11 +27,20 @@ class AskedRange:
     block: int | BlockHandle | None
 
 
+# What a third bound is meant for, as range has one.
+_THIRD = {
+    "grid": "hl.grid has no step: in hl.grid(count) the index is begin + i * step",
+    "tile": "a length of tiles is a keyword: hl.tile(begin, end, block_size=...)",
+}
+
+
 def ranges(loc: Loc, kind: str, given: dict[str, Any]) -> list[AskedRange]:
     """The ranges in hl.tile([b0, b1], [e0, e1], max_extent=[..], block_size=[..])."""
     bounds = given["bounds"]
     if not 1 <= len(bounds) <= 2:
         hint = f"hl.{kind}(end) or hl.{kind}(begin, end); several dimensions are lists"
+        if len(bounds) == 3:
+            hint = _THIRD[kind]
         raise ParseError(f"hl.{kind} with {len(bounds)} bounds", loc, hint)
     ends = _listed(bounds[-1])
     begins = _listed(bounds[0]) if len(bounds) == 2 else [0] * len(ends)
@@ -129,7 +138,7 @@ def finish(here: Here, name: str) -> None:
         found = (extent, longest(here.draft, axis))
         extent = max((e for e in found if e is not None), default=None)
     if extent is None:
-        what = f"missing max_extent: the extent of {axis.user} depends on data"
+        what = f"missing max_extent: the extent of {axis.user} is not known while compiling"
         hint = f"it indexes no dimension that would bound it: hl.{axis.kind}(..., max_extent=...)"
         raise ParseError(what, axis.loc, hint)
     here.draft.axes[name] = replace(axis, max_extent=extent)

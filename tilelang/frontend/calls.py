@@ -239,7 +239,8 @@ def _len(here: Here, given: Arguments) -> Any:
     if isinstance(value, TileHandle):
         hint = f"{value.user}.end - {value.user}.begin is how many positions it covers; "
         hint += f"in shapes it stands for its length: hl.zeros([{value.user}])"
-        raise ParseError(f"the length of tile {value.user} depends on data", given.loc, hint)
+        what = f"the length of tile {value.user} is not known while compiling"
+        raise ParseError(what, given.loc, hint)
     if is_value(value):
         raise ParseError("len of a value of the kernel", given.loc, "its shape is value.shape")
     return really(given.loc, len, *given.args)
@@ -248,7 +249,7 @@ def _len(here: Here, given: Arguments) -> Any:
 def _range(here: Here, given: Arguments) -> Any:
     if _on_device(given):
         hint = "loop with hl.grid(...), or with hl.tile(...) over tiles"
-        raise ParseError("range has a bound that depends on data", given.loc, hint)
+        raise ParseError("range has a bound that is not known while compiling", given.loc, hint)
     return really(given.loc, range, *given.args)
 
 

@@ -156,8 +156,8 @@ def _elements(
 def _kept(here: Here, test: ast.expr) -> bool:
     answer = truth(here.loc(test), evaluate(here, test), "a comprehension")
     if not isinstance(answer, bool):
-        what = "a comprehension has a condition that depends on data"
-        hint = "the length of a list cannot depend on data; hl.where chooses elements"
+        what = "a comprehension has a condition that is not known while compiling"
+        hint = "the length of a list is known while compiling; hl.where chooses elements"
         raise ParseError(what, here.loc(test), hint)
     return answer
 

@@ -52,7 +52,8 @@ def _branch(here: Here, body: list[ast.stmt], answer: Expr, before: Names, loc: 
     left = execute(inner, body)
     if left is not None:
         hint = "write an if with both branches, or hl.where"
-        raise ParseError(f"{left.how} under a condition that depends on data", left.loc, hint)
+        what = f"{left.how} under a condition that is not known while compiling"
+        raise ParseError(what, left.loc, hint)
     return Branch(dict(here.frame.names), inner.condition)
 
 
@@ -96,7 +97,7 @@ def _select(here: Here, choice: _Choice, first: Bound, second: Bound) -> Bound |
         return Missing(
             f"{choice.user} is another host value in each branch of the `if` of line "
             f"{choice.loc.line}",
-            "the condition depends on data, so both branches must give values of the kernel",
+            "which branch is taken is not known while compiling: both give values of the kernel",
         )
     return Bound(named(here, choice.user, value, choice.loc), choice.loc)
 

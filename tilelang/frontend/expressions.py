@@ -150,7 +150,8 @@ def _compared(loc: Loc, op: ast.cmpop, left: Any, right: Any) -> Any:
         return really(loc, python.is_, left, right) is isinstance(op, ast.Is)
     if isinstance(op, ast.In | ast.NotIn):
         if holds_value(left) or holds_value(right) or isinstance(right, HANDLES):
-            raise ParseError("`in` depends on data", loc, "compare with each: (a == 0) | (a == 1)")
+            hint = "compare with each: (a == 0) | (a == 1)"
+            raise ParseError("`in` on values that are not known while compiling", loc, hint)
         return really(loc, python.contains, right, left) is isinstance(op, ast.In)
     symbol, host = COMPARE[type(op)]
     if isinstance(left, TileHandle) or isinstance(right, TileHandle):

@@ -154,7 +154,8 @@ def static_int(loc: Loc, value: Any, what: str) -> int:
         hint = f"call it: .{value.name}(...); x.shape[0] is a length"
         raise ParseError(f"{what} is the method {value.name}", loc, hint)
     if computed(value):
-        raise ParseError(f"{what} depends on data", loc, "it must be known while compiling")
+        hint = "write a number, or compute it of shapes and of arguments that are no tensors"
+        raise ParseError(f"{what} is not known while compiling", loc, hint)
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         hint = "// divides whole numbers" if isinstance(value, float) else "a length is an int"
         raise ParseError(f"{what} is {value!r}, not a whole number", loc, hint)

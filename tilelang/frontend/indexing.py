@@ -167,7 +167,8 @@ def _span(value: slice, size: int, loc: Loc, otherwise: str = "") -> ir.Span:
             )
             if isinstance(part, ir.TileScalar) and part.what == "begin":
                 hint = "index with the tile"
-            raise ParseError("a slice has bounds that depend on data", loc, otherwise or hint)
+            what = "a slice has bounds that are not known while compiling"
+            raise ParseError(what, loc, otherwise or hint)
     if value.step not in (None, 1):
         hint = "load every element and pick those that are needed, or reshape the tensor first"
         raise ParseError(f"a slice has a step of {value.step}", loc, hint)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from .. import language
-from ..errors import Loc, ParseError
+from ..errors import Loc, ParseError, nearest
 
 _UNCOUNTED = "how many there are depends on data; use hl.where or a mask"
 _BEFORE = "sort before the kernel is called"
@@ -18,6 +17,10 @@ _TRIANGLE = (
     "row, and a carry adds the tiles before (docs/language.md)"
 )
 _RANDOM = "pass random numbers as an argument"
+_DRAWN = (
+    "rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm", "random",
+    "normal", "uniform", "bernoulli", "multinomial", "categorical", "exponential", "gumbel",
+)  # fmt: skip
 _MASK = "compare positions: hl.where(t.index[:, None] >= u.index[None, :], v, 0)"
 _COUNT = "hl.atomic_add(counts, [ids[t]], 1) counts into an output of zeros"
 _MOVED = "load at other positions: x[t + 1, :], x[begin + end - 1 - t.index, :]"
@@ -61,8 +64,7 @@ _OTHERS = {
     "repeat": _REPEATED,
     "tile": _REPEATED,
     "repeat_interleave": _REPEATED,
-    "rand": _RANDOM,
-    "randn": _RANDOM,
+    **dict.fromkeys(_DRAWN, _RANDOM),
     "dropout": "pass the mask, or random numbers, as an argument",
     "nan_to_num": "hl.where(hl.isnan(v), 0, v)",
     "numel": "lengths are those of tensors: x.numel() before the loops",
@@ -100,15 +102,17 @@ def unknown_call(text: str, loc: Loc) -> ParseError:
 
 def instead_of(name: str, there: Iterable[str], dot: str = "") -> str:
     """What to write for a name that is none of those there: what does the same, or is alike."""
-    return _OTHERS.get(name) or alike(name, there, dot)
+    return _OTHERS.get(name.rstrip("_")) or alike(name, there, dot)
 
 
-def in_language(name: str) -> str:
-    """Where a name is that was looked for elsewhere."""
-    return f"hl.{name}, with import tilelang.language as hl" if name in language.__all__ else ""
+def in_language(name: str, given: str = "") -> str:
+    """Where a name is that was looked for elsewhere, and how it is called if it was of a tensor."""
+    given = f"({given}, [index], value)" if given and name.startswith("atomic_") else ""
+    there = name in language.__all__
+    return f"hl.{name}{given}, with import tilelang.language as hl" if there else ""
 
 
 def alike(name: str, there: Iterable[str], dot: str = "") -> str:
     """Which of those there may be meant."""
-    close = difflib.get_close_matches(name, there, 1)
-    return f"did you mean {dot}{close[0]}?" if close else ""
+    close = nearest(name, there)
+    return f"did you mean {dot}{close}?" if close else ""

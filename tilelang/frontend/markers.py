@@ -74,7 +74,7 @@ def _specialize(here: Here, call: Arguments) -> Any:
     value = arguments("specialize", call)["value"]
     if on_device(value):
         hint = "shapes and arguments that are no tensors are constants already"
-        raise ParseError("hl.specialize of a value that depends on data", call.loc, hint)
+        raise ParseError("hl.specialize of what is not known while compiling", call.loc, hint)
     return value
 
 

@@ -51,7 +51,7 @@ def subscript(here: Here, node: ast.Subscript) -> object:
     hint = "hl.static_range gives indices that are known while compiling"
     if not hasattr(base, "__getitem__"):
         hint = "pass an array where a kernel loads from its argument"
-    raise ParseError(f"{kind} is indexed with a value that depends on data", loc, hint)
+    raise ParseError(f"{kind} is indexed with a value that is not known while compiling", loc, hint)
 
 
 # ---------------------------------------------------------------- loads

@@ -117,7 +117,8 @@ def assert_(here: Here, node: ast.Assert) -> None:
     answer = truth(here.loc(node.test), evaluate(here, node.test), "`assert`")
     if not isinstance(answer, bool):
         hint = "only shapes, dtypes and other host values are checked"
-        raise ParseError("`assert` depends on data", here.loc(node.test), hint)
+        what = "`assert` on a condition that is not known while compiling"
+        raise ParseError(what, here.loc(node.test), hint)
     if not answer:
         said = "" if node.msg is None else str(evaluate(here, node.msg))
         raise CallError(said or f"{ast.unparse(node.test)} does not hold", here.loc(node))
@@ -126,7 +127,8 @@ def assert_(here: Here, node: ast.Assert) -> None:
 def raise_(here: Here, node: ast.Raise) -> None:
     if here.condition is not None:
         hint = "only shapes, dtypes and other host values are checked"
-        raise ParseError("`raise` under a condition that depends on data", here.loc(node), hint)
+        what = "`raise` under a condition that is not known while compiling"
+        raise ParseError(what, here.loc(node), hint)
     value = None if node.exc is None else evaluate(here, node.exc)
     name = value.__name__ if isinstance(value, type) else type(value).__name__
     text = "" if isinstance(value, type) else str(value)
@@ -147,8 +149,21 @@ def pass_(here: Here, node: ast.Pass) -> None:
 
 def return_(here: Here, node: ast.Return) -> Left:
     inner = replace(here, whole=node.value)
+    if not here.calls and not here.loops:
+        _check_whole(here, node.value)
     value = None if node.value is None else evaluate(inner, node.value)
     return Left("return", value, here.loc(node))
+
+
+def _check_whole(here: Here, value: ast.expr | None) -> None:
+    """ParseError for y[0] that the kernel itself returns: there is no loop to load it in."""
+    for each in value.elts if isinstance(value, ast.Tuple | ast.List) else [value]:
+        if isinstance(each, ast.Subscript) and isinstance(each.value, ast.Name):
+            base = evaluate(here, each.value)
+            if isinstance(base, TensorHandle):
+                hint = f"return {each.value.id}, and index what the call gives"
+                what = f"a part of {each.value.id} is returned"
+                raise ParseError(what, here.loc(each), hint)
 
 
 def jump(here: Here, node: ast.Break | ast.Continue) -> Left:

@@ -38,8 +38,8 @@ def output(here: Here, kind: str, given: Arguments) -> TensorHandle | None:
     if asked.like is not None and not isinstance(asked.like, TensorHandle):
         return None
     if here.condition is not None:
-        hint = "make it before the `if`"
-        raise ParseError("a tensor is made under a condition that depends on data", loc, hint)
+        what = "a tensor is made under a condition that is not known while compiling"
+        raise ParseError(what, loc, "make it before the `if`")
     like = None if asked.like is None else asked.like.tensor
     sizes = asked.shape if asked.shape is not None else like.shape if like else ()
     shape = tuple(_length(loc, n) for n in sizes)
@@ -53,7 +53,7 @@ def output(here: Here, kind: str, given: Arguments) -> TensorHandle | None:
 def _length(loc: Loc, length: object) -> int:
     if on_device(length) and not isinstance(length, MethodHandle):
         hint = "make it as large as it can become; the loops then fill the part that is needed"
-        raise ParseError("the shape of a tensor depends on data", loc, hint)
+        raise ParseError("the shape of a tensor is not known while compiling", loc, hint)
     number = static_int(loc, length, "a length")
     if number < 0:
         raise ParseError(f"a tensor with a length of {number}", loc, "lengths are 0 or more")
@@ -66,7 +66,7 @@ def _fill(loc: Loc, fill: object, dtype: str) -> ir.Scalar | None:
     value = fill.value if isinstance(fill, ir.Const) else fill
     if not isinstance(value, bool | int | float):
         hint = "store the value in a loop"
-        raise ParseError("the initial value of a tensor depends on data", loc, hint)
+        raise ParseError("the initial value of a tensor is not known while compiling", loc, hint)
     return bool(value) if dtype == "bool" else retype(const(value), dtype, loc).value
 
 

@@ -182,7 +182,7 @@ def narrow(loc: Site, x: Value, dim: object, start: object, length: object) -> E
     size = value.type.shape[one_axis(dim, value.type.rank, loc, "narrow")]
     if not isinstance(start, int) or not isinstance(length, int):
         hint = "begin and length are ints, or lengths of dimensions"
-        raise TypingError("narrow: a part whose bounds depend on data", loc, hint)
+        raise TypingError("narrow: a part whose bounds are not known while compiling", loc, hint)
     begin = start + size if start < 0 and isinstance(size, int) else start
     return shapes.narrow(value, dim, begin, begin + length, loc)
 

@@ -229,7 +229,7 @@ def _static(value: object, loc: Site) -> int | float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     hint = "tile.index is the positions of a tile"
-    raise TypingError("arange: the length depends on data", loc, hint)
+    raise TypingError("arange: the length is not known while compiling", loc, hint)
 
 
 def lanes(dim: Dim, loc: Site) -> Expr:

@@ -253,7 +253,7 @@ def one_dim(dim: object, loc: Site, what: str) -> Dim:
         case _:
             if isinstance(dim, EXPRS):
                 hint = "a shape is made of Python ints and tiles; loop over a data-dependent length"
-                raise TypingError(f"{what}: a length depends on data", loc, hint)
+                raise TypingError(f"{what}: a length is not known while compiling", loc, hint)
             raise TypingError(f"{what}: {dim!r} is not a length", loc, "lengths are ints and tiles")
 
 

@@ -16,6 +16,7 @@ from ..codegen.pallas import emit as pallas_emit
 from ..codegen.pallas.plan import search as pallas_search
 from ..codegen.pallas.plan import space as pallas_space
 from ..codegen.pallas.plan.types import Plan as PallasPlan
+from ..codegen.pallas.target import CALLED as CALLED_TPUS
 from ..codegen.pallas.target import TARGETS as TPUS
 from ..codegen.pallas.target import Target as PallasTarget
 from ..codegen.source import Source
@@ -23,9 +24,10 @@ from ..codegen.triton import emit as triton_emit
 from ..codegen.triton.plan import search as triton_search
 from ..codegen.triton.plan import space as triton_space
 from ..codegen.triton.plan.types import Plan as TritonPlan
+from ..codegen.triton.target import CALLED as CALLED_GPUS
 from ..codegen.triton.target import TARGETS as GPUS
 from ..codegen.triton.target import Target as TritonTarget
-from ..errors import CallError, Loc, PlanError, TileError
+from ..errors import CallError, Loc, TileError, unknown_target
 from ..ir import KernelIR
 from ..passes.drop_detached import drop_detached
 from ..passes.separate_parts import separate_parts
@@ -47,9 +49,7 @@ def target_of(target: str | Target | None) -> Target:
         return TritonTarget.of(target)
     if target is None or isinstance(target, PallasTarget) or target in TPUS:
         return PallasTarget.of(target)
-    raise PlanError(
-        f"unknown target {target!r}", hint=f"use one of {', '.join(map(repr, (*TPUS, *GPUS)))}"
-    )
+    raise unknown_target(target, (*TPUS, *GPUS), {**CALLED_TPUS, **CALLED_GPUS})
 
 
 def launched_by_jax(target: Target) -> Target:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import linecache
 import re
@@ -10,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FunctionType
 
-from ..errors import CallError, Loc
+from ..errors import CallError, Loc, nearest
 from ..reads import is_kernel
 
 RESERVED = ("config", "target")
@@ -114,8 +113,8 @@ def _check_keyword(sig: Signature, name: str, given: Mapping[str, object]) -> No
         if name in RESERVED:
             planned = f"{name} is not taken here, where {sig.kernel} is not planned"
             raise CallError(planned, hint=known)
-        close = difflib.get_close_matches(name, (*sig.names, *RESERVED), 1)
-        hint = f"did you mean {close[0]}? {known}" if close else known
+        close = nearest(name, (*sig.names, *RESERVED))
+        hint = f"did you mean {close}? {known}" if close else known
         raise CallError(f"{sig.kernel} has no parameter named {name!r}", hint=hint)
 
 

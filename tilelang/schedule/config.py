@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, Never
 
-from ..errors import PlanError
+from ..errors import PlanError, nearest
 from .refusal import Refused, Rule
 
 LOOP_TYPES = ("grid", "outer_pipeline", "worklist", "emit_pipeline", "fori_loop", "unroll")
@@ -199,7 +198,7 @@ def _check_known(unknown: Mapping[str, object]) -> None:
     """PlanError for a field that there is not, with the one that may be meant."""
     if unknown:
         name, known = min(unknown), sorted(f.name for f in fields(Config))
-        close = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), "")
+        close = _ELSEWHERE.get(name) or nearest(name, known)
         block = f"the block of a loop is Config({{{name!r}: {unknown[name]}}}); "
         block = block if isinstance(unknown[name], int) else ""
         meant = f"did you mean {close}? " if close else block

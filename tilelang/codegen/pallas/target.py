@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tilelang.errors import PlanError
+from tilelang.errors import unknown_target
 from tilelang.ir import Span
 from tilelang.language.dtypes import itemsize
 
@@ -57,9 +57,7 @@ class Target:
         name = "cpu" if target is None else target
         found = TARGETS.get(name) if isinstance(name, str) else None
         if found is None:
-            raise PlanError(
-                f"unknown target {target!r}", hint=f"use one of {', '.join(map(repr, TARGETS))}"
-            )
+            raise unknown_target(target, TARGETS, CALLED)
         return found
 
     def rows(self, itemsize: int) -> int:
@@ -107,6 +105,9 @@ def _targets() -> dict[str, Target]:
 
 
 TARGETS = MappingProxyType(_targets())
+# What else the chips are called.
+CALLED = {t.device_kind: n for n, t in TARGETS.items() if n != "cpu"}
+CALLED |= {"Trillium": "tpu:v6e", "Ironwood": "tpu:7x"}
 
 
 def scalar_bytes(shape: tuple[int, ...]) -> int:

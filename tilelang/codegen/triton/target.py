@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from tilelang.errors import PlanError
+from tilelang.errors import unknown_target
 
 KIB = 1024
 WARP = 32  # threads
@@ -66,9 +66,7 @@ class Target:
         if isinstance(target, Target):
             return target
         if target not in TARGETS:
-            raise PlanError(
-                f"unknown target {target!r}", hint=f"use one of {', '.join(map(repr, TARGETS))}"
-            )
+            raise unknown_target(target, TARGETS, CALLED)
         return TARGETS[target]
 
     def registers_of(self, warps: int) -> int:
@@ -98,3 +96,8 @@ def _targets() -> dict[str, Target]:
 
 
 TARGETS = MappingProxyType(_targets())
+# What the parts of these architectures are called.
+CALLED = {
+    "A100": "cuda:sm80", "L4": "cuda:sm89", "L40S": "cuda:sm89", "RTX 4090": "cuda:sm89",
+    "H100": "cuda:sm90", "H200": "cuda:sm90", "B200": "cuda:sm100",
+}  # fmt: skip
