@@ -944,6 +944,73 @@ def random_of_jax(x):
     return x
 
 
+def several_at_once(x):
+    r"""ParseError: jax.vmap(jnp.sin) is not in the language
+      x[tm, :] = jax.vmap(jnp.sin)(x[tm, :])
+                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: write a for loop over hl.grid
+    """
+    for tm in hl.tile(40):
+        x[tm, :] = jax.vmap(jnp.sin)(x[tm, :])
+    return x
+
+
+def module_of_torch(x):
+    r"""ParseError: torch.nn.Linear(64, 64) is not in the language
+      x[tm, :] = torch.nn.Linear(64, 64)(x[tm, :])
+                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: pass its weight to the kernel as an argument: F.linear(x[t, :], w[:, :])
+    """
+    for tm in hl.tile(40):
+        x[tm, :] = torch.nn.Linear(64, 64)(x[tm, :])
+    return x
+
+
+def attention_of_torch(x):
+    r"""ParseError: torch.nn.functional.scaled_dot_product_attention is not in the language
+      x[tm, :] = torch.nn.functional.scaled_dot_product_attention(x[tm, :], x[:, :], x[:, :])
+                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: write its loops, as examples/dense/flash_attention.py does
+    """
+    for tm in hl.tile(40):
+        x[tm, :] = torch.nn.functional.scaled_dot_product_attention(x[tm, :], x[:, :], x[:, :])
+    return x
+
+
+def dynamic_slice_of_jax(jx):
+    r"""ParseError: jax.lax.dynamic_slice is not in the language
+      y[tm, :] = jax.lax.dynamic_slice(jx, (0, 0), (4, 64))
+                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: loop with hl.tile(begin, end) and index with it, or with begin + hl.arange(length)
+    """
+    y = hl.empty_like(jx)
+    for tm in hl.tile(40):
+        y[tm, :] = jax.lax.dynamic_slice(jx, (0, 0), (4, 64))
+    return y
+
+
+def updates_of_jax(x):
+    r"""ParseError: the tensor x has no attribute at
+      x.at[tm, :].add(1.0)
+      ^^^^
+    hint: y[index] = value stores to a tensor, hl.atomic_add(y, [index], value) adds to it
+    """
+    for tm in hl.tile(40):
+        x.at[tm, :].add(1.0)
+    return x
+
+
+def gradient_asked_inside(x):
+    r"""ParseError: a value of the kernel has no attribute requires_grad_
+      x[tm, :] = x[tm, :].requires_grad_()
+                 ^^^^^^^^^^^^^^^^^^^^^^^
+    hint: gradients are of the whole kernel: of its arguments, where it is called
+    """
+    for tm in hl.tile(40):
+        x[tm, :] = x[tm, :].requires_grad_()
+    return x
+
+
 def random_in_place(x):
     r"""ParseError: a value of the kernel has no attribute normal_
       x[tm, :] = x[tm, :].normal_()

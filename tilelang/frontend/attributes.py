@@ -98,7 +98,8 @@ def _method(receiver: TensorHandle | Expr, name: str, loc: Loc) -> MethodHandle:
 
 
 _HINTS = {
-    "at": "store to a tensor with y[index] = value",
+    "at": "y[index] = value stores to a tensor, hl.atomic_add(y, [index], value) adds to it",
+    "requires_grad_": "gradients are of the whole kernel: of its arguments, where it is called",
     "item": "a scalar of the kernel is used as it is",
     "tolist": "hl.static_range loops over indices that are known while compiling",
     "numpy": "a kernel computes with its own values only",

@@ -17,6 +17,7 @@ _TRIANGLE = (
     "row, and a carry adds the tiles before (docs/language.md)"
 )
 _RANDOM = "pass random numbers as an argument"
+_PART = "loop with hl.tile(begin, end) and index with it, or with begin + hl.arange(length)"
 _DRAWN = (
     "rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm", "random",
     "normal", "uniform", "bernoulli", "multinomial", "categorical", "exponential", "gumbel",
@@ -65,6 +66,11 @@ _OTHERS = {
     "tile": _REPEATED,
     "repeat_interleave": _REPEATED,
     **dict.fromkeys(_DRAWN, _RANDOM),
+    "scaled_dot_product_attention": "write its loops, as examples/dense/flash_attention.py does",
+    "dynamic_slice": _PART,
+    "dynamic_index_in_dim": "x[i, :]",
+    "dynamic_update_slice": _PART,
+    "Linear": "pass its weight to the kernel as an argument: F.linear(x[t, :], w[:, :])",
     "dropout": "pass the mask, or random numbers, as an argument",
     "nan_to_num": "hl.where(hl.isnan(v), 0, v)",
     "numel": "lengths are those of tensors: x.numel() before the loops",
@@ -96,7 +102,7 @@ _GENERAL = "functions written in Python are inlined; docs/language.md lists the 
 
 def unknown_call(text: str, loc: Loc) -> ParseError:
     """The error for a function that is not in the language and cannot be inlined."""
-    hint = _OTHERS.get(text.rpartition(".")[2], _GENERAL)
+    hint = _OTHERS.get(text.partition("(")[0].rpartition(".")[2], _GENERAL)
     return ParseError(f"{text} is not in the language", loc, hint)
 
 
