@@ -201,6 +201,27 @@ def test_rows_one_by_one_are_tiles_by_default():
     assert "a step has all rows of its tiles at once" in text and "g one by one: " in text
 
 
+@tile.kernel
+def gated(x, gate):
+    """Every row times what its gate lets through."""
+    out = hl.empty(x.shape, dtype=x.dtype)
+    for i in hl.grid(x.shape[0]):
+        out[i, :] = hl.sigmoid(gate[i]) * x[i, :]
+    return out
+
+
+def test_rows_whose_numbers_have_no_room_in_scalar_memory_are_tiles():
+    """300,000 gates, of which a loop over single rows asks for one at a time."""
+    given = tile.spec((300_000, 128), "bfloat16"), tile.spec((300_000,), "float32")
+    one = tile.Config(loop_type="grid")
+    with pytest.raises(tile.PlanError, match="of scalar memory"):
+        again(gated).lower(*given, target="tpu:v6e", config=one)
+    lowered = again(gated).lower(*given, target="tpu:v6e")
+    assert dict(lowered.config.blocks)["i"] >= 512
+    same = again(gated).lower(*given, target="tpu:v6e", config=lowered.config)
+    assert same.source.text == lowered.source.text
+
+
 # ---------------------------------------------------------------- what is refused
 
 

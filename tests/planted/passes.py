@@ -55,6 +55,7 @@ from tests.passes import (
     test_select_numbers,
     test_separate_gathers,
     test_several_turns,
+    test_sum_tiles,
     test_turn_late,
     test_wide_carries,
     test_wide_operands,
@@ -77,6 +78,7 @@ from tilelang.codegen.pallas.passes import (
     scatter_rows,
     separate_gathers,
     several_turns,
+    sum_tiles,
     wide_carries,
     wide_operands,
 )
@@ -473,6 +475,25 @@ MUTATIONS = (
         "no value has another number of dimensions than it is made of", index_tiles, "_moves",
         lambda expr: False,
         lambda: test_index_tiles.test_values_are_those_of_rows_one_by_one(1, 20),
+    ),
+    Mutation(
+        "a row that is left out counts", sum_tiles, "neutral", lambda op, dtype: 1.0,
+        lambda: test_sum_tiles.test_values_are_those_of_rows_one_by_one(
+            test_sum_tiles.means, test_sum_tiles.means_by_hand
+        ),
+    ),
+    Mutation(
+        "what fades is a sum", sum_tiles, "combination", lambda *asked: "add",
+        lambda: test_sum_tiles.test_what_has_no_tiles(
+            test_sum_tiles.faded, "acc is not only added to, nor the greatest or least"
+        ),
+    ),
+    Mutation(
+        "a loop goes as far as the longest of its arrays", sum_tiles._Sums, "_check_lengths",
+        lambda sums: None,
+        lambda: test_sum_tiles.test_what_has_no_tiles(
+            test_sum_tiles.unlike, "what it indexes is not of one length"
+        ),
     ),
     Mutation(
         "what the last tile made is taken", folds, "of_lanes", lambda part: (),

@@ -20,7 +20,7 @@ from tilelang import ir
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, Type
 from tilelang.ir.lanes import expanded, squeezed
-from tilelang.ir.traversal import picked
+from tilelang.ir.traversal import definitions, inlined, loads, picked
 from tilelang.language.op import OPS
 from tilelang.schedule.problem import Problem
 
@@ -44,7 +44,7 @@ def index_tiles(problem: Problem, name: str, block: int | None = None) -> Proble
     no = partial(refuse, axis, WHICH)
     check_range(problem, axis, no)
     loop = next(s for s in ir.every_loop(kernel.body) if s.axis == name)
-    run = _Run(problem, name, no)
+    run = RowTiles(problem, name, no)
     run.place(loop.body)
     inside = run.body(loop.body)
 
@@ -63,21 +63,32 @@ def index_tiles(problem: Problem, name: str, block: int | None = None) -> Proble
 
 
 def picks_rows(problem: Problem, name: str) -> bool:
-    """Whether an `hl.grid` loop picks rows of arrays: positions of the last dimension but one."""
-    index = ir.At(ir.GridIndex(name))
+    """Whether an `hl.grid` loop picks rows of arrays: positions of the last dimension but one,
+    as they are or looked up.
+    """
+    made, index = definitions(problem.ir.body), ir.GridIndex(name)
+
+    def picks(entry: ir.Index) -> bool:
+        if not isinstance(entry, ir.At):
+            return False
+        place = inlined(entry.expr, made)
+        read = any(True for _ in loads(place))
+        return place == index or (read and any(e == index for e in ir.walk(place)))
+
     return any(
-        len(site.index) > 1 and site.index[-2] == index and not isinstance(site.index[-1], ir.At)
+        len(site.index) > 1 and picks(site.index[-2]) and not isinstance(site.index[-1], ir.At)
         for site in problem.references
     )
 
 
 @dataclass(frozen=True)
-class _Run:
+class RowTiles:
     """One run over the body of the loop.
 
     names  of values that every index has one of: how many of their dimensions come behind its own;
            None where that is not known yet
     types  theirs, as they are now
+    looked_up  whether numbers that were read for an index may say which rows it picks
     """
 
     problem: Problem
@@ -85,6 +96,7 @@ class _Run:
     no: Refuse
     names: dict[str, int | None] = field(default_factory=dict)
     types: dict[str, Type] = field(default_factory=dict)
+    looked_up: bool = False
 
     def differs(self, expr: Expr) -> bool:
         """Whether a value is another one for every index."""
@@ -154,11 +166,21 @@ class _Run:
                 return None
 
     def entries_behind(self, index: tuple[ir.Index, ...]) -> int | None:
-        place = next((n for n, entry in enumerate(index) if self.is_own(entry)), None)
+        place = next((n for n, e in enumerate(index) if self.is_own(e) or self.looks_up(e)), None)
         return None if place is None else _rank(index[place + 1 :])
 
     def is_own(self, entry: ir.Index) -> bool:
         return entry == ir.At(ir.GridIndex(self.axis))
+
+    def looks_up(self, entry: ir.Index) -> bool:
+        """Whether it is a number that was read for the index, by name or not."""
+        return (
+            self.looked_up
+            and isinstance(entry, ir.At)
+            and any(
+                isinstance(e, ir.Load | ir.Var) and self.differs(e) for e in ir.walk(entry.expr)
+            )
+        )
 
     # ------------------------------------------------------------ statements
 
@@ -219,13 +241,20 @@ class _Run:
     ) -> tuple[tuple[ir.Index, ...], int]:
         """The same place with all indices of a tile, and how many dimensions come behind them."""
         at = self.entries_behind(index)
-        own = [self.is_own(entry) for entry in index]
-        others = (entry for entry in index if not self.is_own(entry))
-        other = any(self.differs(e) for entry in others for e in ir.index_exprs(entry))
-        if at is None or other or sum(own) > 1:
+        made = [self.entry(entry, loc) for entry in index]
+        left = [entry for entry, old in zip(made, index, strict=True) if entry == old]
+        other = any(self.differs(e) for entry in left for e in ir.index_exprs(entry))
+        if at is None or other or len(left) < len(index) - 1:
             self.no(f"{tensor} is not indexed by it in one of its dimensions, as it is", loc)
-        along = (ir.Along(self.axis) if is_own else e for e, is_own in zip(index, own, strict=True))
-        return tuple(along), at
+        return tuple(made), at
+
+    def entry(self, entry: ir.Index, loc: Loc | None) -> ir.Index:
+        """All places of a tile; itself where it is none of one index."""
+        if self.is_own(entry):
+            return ir.Along(self.axis)
+        if isinstance(entry, ir.At) and self.looks_up(entry):
+            return ir.Gather(self.lifted(entry.expr, loc))
+        return entry
 
     def lifted(self, expr: Expr, loc: Loc | None) -> Expr:
         """The value for all indices of a tile; itself where it is the same for all."""

@@ -12,6 +12,7 @@ from tilelang.codegen.pallas.passes.block_groups import block_groups, of_groups
 from tilelang.codegen.pallas.passes.group_boxes import boxed, group_boxes
 from tilelang.codegen.pallas.passes.index_tiles import index_tiles, picks_rows
 from tilelang.codegen.pallas.passes.several_turns import several_turns
+from tilelang.codegen.pallas.passes.sum_tiles import sum_tiles
 from tilelang.codegen.pallas.target import Target
 from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
@@ -24,7 +25,8 @@ from .body.pieces import with_fewer_columns
 from .boxes import blocks_in_boxes, with_halves
 from .cut import cut
 from .estimate import rank
-from .estimate.seconds import Estimate
+from .estimate.around import taken
+from .estimate.seconds import Estimate, generation
 from .forms import fitted, formed
 from .in_flight import sooner, worth_more
 from .small_steps import beside_each_other, few_steps, halved, smaller, turns_of_small_steps
@@ -47,6 +49,8 @@ SMALLER_WORTH = 1.04
 # What a step hides by pieces that fit is not estimated: attention of 4096 keys is estimated to take
 # 1.09 of the time in tiles of 1024, and takes 0.88 by v5e's schedules.
 PIECES_CLOSE = 1.15
+# A pipeline inside of a step is estimated to take 0.6 of what it does by v6e's schedules.
+UNPROVED_WORTH = 2.0
 
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
@@ -60,13 +64,17 @@ def _chosen(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
         return _of_groups(problem, config, target, groups)
     found = _fastest(problem, config, target)
     if isinstance(found, Refusal):
-        return found
+        return _in_tiles_at_all(problem, config, target) or found
     alone = cut(found.problem, found.plan, config.pieces)
     if isinstance(alone, Refusal):
         return alone
     if found.ranked:
         best = _faster(problem, config, alone)
         alone = _in_fitting_pieces(problem, config, found.plan, alone) if best is alone else best
+    elif not rank.provable(alone):
+        whole = _in_tiles_at_all(problem, config, target)
+        if whole and UNPROVED_WORTH * (_seconds(at_once(whole)) + taken(whole)) < _seconds(alone):
+            alone = _told(problem, config, whole, _judged(alone).guess)
     return alone if alone.groups else _in_turns(problem, config, alone)
 
 
@@ -134,6 +142,9 @@ def _blocked(problem: Problem, asked: tuple[str, int], config: Config) -> Proble
     """The kernel with a block of iterations of an `hl.grid` loop."""
     name, block = asked
     if problem.fact(name).kind == "ordered":
+        tiles = attempted(lambda: sum_tiles(problem, name, block))
+        if isinstance(tiles, Problem) and picks_rows(problem, name):
+            return tiles
         return several_turns(problem, name, block)
     if config.windows == "exact":
         raise Refused(
@@ -171,7 +182,7 @@ def _others(
     if config.loop_type is not None:
         return
     yield from ((took, 1.0, one) for took, one in _in_boxes(problem, config, alone))
-    yield from ((took, INSIDE_WORTH, one) for took, one in _in_tiles(problem, config, alone))
+    yield from ((took, INSIDE_WORTH, one) for took, one in _in_tiles(problem, config, alone.target))
     worth = CHAINED_WORTH if rank.products(alone.launches) >= CHAINED else INSIDE_WORTH
     for least, finished in (
         (ONCE_WORTH, _in_one_step(problem, config, alone)),
@@ -332,23 +343,39 @@ def _sooner(problem: Problem, config: Config, judged: _Judged) -> _Judged:
 def _with_groups(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[float, Plan]]:
     """The plans in which a step has all groups of a block."""
     grids = [a.name for a in problem.ir.axes if a.kind == "grid"]
-    yield from _with_blocks(problem, config, alone, grids, of_groups)
+    yield from _with_blocks(problem, config, alone.target, grids, of_groups)
 
 
-def _in_tiles(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[float, Plan]]:
+def _in_tiles(problem: Problem, config: Config, target: Target) -> Iterator[tuple[float, Plan]]:
     """The plans in which a step has tiles of rows that a loop takes one by one."""
     grids = [a.name for a in problem.ir.axes if a.kind == "grid" and picks_rows(problem, a.name)]
-    yield from _with_blocks(problem, config, alone, grids, index_tiles)
+    yield from _with_blocks(problem, config, target, grids, _tiles)
+
+
+def _in_tiles_at_all(problem: Problem, config: Config, target: Target) -> Plan | None:
+    """The fastest of them whose estimate is to be relied on, beside a plan that has none, or no
+    plan; None where the config says anything.
+    """
+    if config != Config() or generation(target) is None:
+        return None
+    made = [one for one in _in_tiles(problem, config, target) if rank.provable(one[1])]
+    return min(made, key=lambda o: o[0])[1] if made else None
+
+
+def _tiles(problem: Problem, name: str, block: int | None = None) -> Problem:
+    """The kernel with tiles of rows that a loop takes, or adds, one by one."""
+    made = sum_tiles if problem.fact(name).kind == "ordered" else index_tiles
+    return made(problem, name, block)
 
 
 def _with_blocks(
-    problem: Problem, config: Config, alone: Plan, grids: Iterable[str],
+    problem: Problem, config: Config, target: Target, grids: Iterable[str],
     change: Callable[[Problem, str], Problem],
 ) -> Iterator[tuple[float, Plan]]:  # fmt: skip
     """The plans in which one of these loops over single indices has a block."""
     for name in grids:
         made = attempted(partial(change, problem, name))
-        found = made if isinstance(made, Refusal) else plan(made, config, alone.target)
+        found = made if isinstance(made, Refusal) else plan(made, config, target)
         if isinstance(found, Plan):
             groups = ((name, dict(found.blocks)[name]),)
             yield _seconds(at_once(found)), replace(found, groups=groups)

@@ -36,6 +36,17 @@ def around(plan: Plan) -> float:
     return filled + turned + SPANS * (chip.read + chip.write) * spans
 
 
+def taken(plan: Plan) -> float:
+    """What XLA takes to put the rows together that an index array picks: each read and written.
+
+    It is in no estimate, because most forms have it; rows that a loop copies one by one do not.
+    """
+    name = generation(plan.target)
+    made = {t.name for t in plan.ir.tensors if t.view is not None and t.view.how == "take"}
+    sizes = (math.prod(a.shape) * itemsize(a.dtype) for a in plan.arrays if a.source in made)
+    return 0.0 if name is None else sum(2 * size / CHIPS[name].bandwidth for size in sizes)
+
+
 def _filled(plan: Plan, launch: Launch, chip: Chip) -> float:
     """What a launch finds in an output that the author made, and no launch before has written."""
     held = [w for w in launch.windows if w.output and w.existing is not None]
