@@ -5,9 +5,9 @@
 
 Nothing is computed: the kernel moves memory, and only the rows that are asked for.
 
-How to read the kernel: every step moves one row.  Which one is read from `ids` before the step
-begins, so that the next row is on its way while this one is written.  Indices may come again, and
-in any order.
+How to read the kernel: it is the definition, row by row.  No row waits for another, so that a step
+may have a tile of them, whose copies are on their way together.  Indices may come again, and in any
+order.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from tilelang.codegen.pallas.passes.index_tiles import index_tiles, picks_rows
 from tilelang.schedule.problem import Problem
 
 BLOCK = tile.Config({"g": 8})
+NUMBERS = np.array([8, 0, 3, 3, 7, 1, 0, 5, 6, 8, 2, 4, 8, 8, 1, 3, 6, 0, 2, 5], np.int32)
 ROWS = "x[n, t, g, 0:40]"
 BEFORE = """
 for n in grid(2):
@@ -146,6 +147,21 @@ def columns_by_hand(x, weight):
     return (x - x.mean((2, 3), keepdims=True)) * weight[:, :, None]
 
 
+@tile.kernel
+def picked(table, ids, by):
+    """Rows that numbers pick, each times one: y[g] = table[ids[g]] * by[g], and the row behind."""
+    G = ids.shape[0]
+    y = hl.empty([G, table.shape[1]], dtype=table.dtype)
+    for g in hl.grid(G):
+        which = ids[g]
+        y[g, :] = table[which, :] * by[g] + table[ids[g] + 1, :]
+    return y
+
+
+def picked_by_hand(table, ids, by):
+    return table[ids] * by[:, None] + table[ids + 1]
+
+
 def cases(rows: int) -> list[tuple[tile.Kernel, Callable[..., object], tuple[np.ndarray, ...]]]:
     return [
         (norm, norm_by_hand, (floats(2, rows, 40), floats(rows, 40))),
@@ -153,6 +169,7 @@ def cases(rows: int) -> list[tuple[tile.Kernel, Callable[..., object], tuple[np.
         (slopes, slopes_by_hand, (floats(2, rows, 40), floats(rows) * 0.1)),
         (planes, planes_by_hand, (floats(2, 11, rows, 40),)),
         (columns, columns_by_hand, (floats(2, rows, 3, 40), floats(rows, 3))),
+        (picked, picked_by_hand, (floats(10, 40), NUMBERS[:rows], floats(rows))),
     ]
 
 
@@ -161,18 +178,18 @@ def differences(found: object, exact: object) -> float:
     return max(float(np.abs(np.asarray(f) - e).max()) for f, e in pairs)
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(6))
 @pytest.mark.parametrize("rows", [20, *(pytest.param(n, marks=pytest.mark.slow) for n in (8, 5))])
 def test_values_are_those_of_rows_one_by_one(number, rows):
     """Where the last tile is cut; slow: where all are whole, and where one is longer than all."""
     kernel, oracle, given = cases(rows)[number]
     lowered = again(kernel).lower(*given, config=BLOCK)
     assert dict(lowered.config.blocks)["g"] == 8
-    assert differences(kernel(*given, config=BLOCK), oracle(*given)) < 1e-5
+    assert differences(again(kernel)(*given, config=BLOCK), oracle(*given)) < 1e-5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(6))
 def test_memory_that_no_one_wrote_reaches_nothing(number):
     """The last tile of 20 rows has 4 of them."""
     kernel, oracle, given = cases(20)[number]
@@ -275,6 +292,24 @@ def some(x):
         for t in hl.tile(x.shape[1]):
             hl.store(y, [g, t], x[g, t], mask=t.index < 3)
     return y
+
+
+@tile.kernel
+def placed(x, at):
+    """y[at[g]] = x[g]: of rows for one place the last one stays."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(x.shape[0]):
+        y[at[g], :] = x[g, :] + g.to(hl.float32)
+    return y
+
+
+def test_rows_that_go_where_they_are_told_go_one_by_one():
+    """Two of a tile may go to one place."""
+    given, config = (floats(20, 40), NUMBERS), again(placed).default_config
+    assert dict(config(*given, target="tpu:v6e").blocks) == {}
+    found = np.asarray(placed(*given))
+    last = {int(n): row for row, n in enumerate(NUMBERS)}
+    assert all(np.array_equal(found[n], given[0][row] + row) for n, row in last.items())
 
 
 @pytest.mark.parametrize(

@@ -103,8 +103,10 @@ from tilelang.codegen.pallas.plan.windows import changed, choose, outputs
 from tilelang.codegen.triton.plan import defaults, lives, memory, reductions
 from tilelang.frontend import attributes, through
 from tilelang.ir import (
+    Along,
     Apply,
     Assign,
+    At,
     Const,
     Gather,
     KernelIR,
@@ -475,6 +477,11 @@ MUTATIONS = (
         "no value has another number of dimensions than it is made of", index_tiles, "_moves",
         lambda expr: False,
         lambda: test_index_tiles.test_values_are_those_of_rows_one_by_one(1, 20),
+    ),
+    Mutation(
+        "rows that numbers pick are those of their index", index_tiles.RowTiles, "entry",
+        lambda rows, entry, loc: Along(rows.axis) if isinstance(entry, At) else entry,
+        lambda: test_index_tiles.test_values_are_those_of_rows_one_by_one(5, 20),
     ),
     Mutation(
         "a row that is left out counts", sum_tiles, "neutral", lambda op, dtype: 1.0,

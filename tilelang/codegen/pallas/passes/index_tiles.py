@@ -88,7 +88,6 @@ class RowTiles:
     names  of values that every index has one of: how many of their dimensions come behind its own;
            None where that is not known yet
     types  theirs, as they are now
-    looked_up  whether numbers that were read for an index may say which rows it picks
     """
 
     problem: Problem
@@ -96,7 +95,6 @@ class RowTiles:
     no: Refuse
     names: dict[str, int | None] = field(default_factory=dict)
     types: dict[str, Type] = field(default_factory=dict)
-    looked_up: bool = False
 
     def differs(self, expr: Expr) -> bool:
         """Whether a value is another one for every index."""
@@ -174,12 +172,8 @@ class RowTiles:
 
     def looks_up(self, entry: ir.Index) -> bool:
         """Whether it is a number that was read for the index, by name or not."""
-        return (
-            self.looked_up
-            and isinstance(entry, ir.At)
-            and any(
-                isinstance(e, ir.Load | ir.Var) and self.differs(e) for e in ir.walk(entry.expr)
-            )
+        return isinstance(entry, ir.At) and any(
+            isinstance(e, ir.Load | ir.Var) and self.differs(e) for e in ir.walk(entry.expr)
         )
 
     # ------------------------------------------------------------ statements

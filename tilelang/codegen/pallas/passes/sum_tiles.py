@@ -74,7 +74,7 @@ class _Sums:
             if isinstance(s, ir.Assign) and depends_on(s.value, carried, self.known)
         }  # fmt: skip
         rest = tuple(s for s in loop.body if not (isinstance(s, ir.Assign) and s.name in own))
-        rows = RowTiles(self.problem, loop.axis, self.no, looked_up=True)
+        rows = RowTiles(self.problem, loop.axis, self.no)
         rows.place(rest)
         body = list(rows.body(rest))
         taken = names_in(self.problem.ir)
