@@ -309,6 +309,8 @@ def left_behind(where):
                 total = total * hl.exp(m - highest)
                 if where == "before":
                     y[g, :] = total
+                if where == "before, if" and x.shape[0] > tm.begin:
+                    y[g, :] = total
                 total = total + hl.exp(x[tm, :] - highest).sum(0)
                 m = highest
                 if where == "after":
@@ -320,6 +322,8 @@ def left_behind(where):
 
 def test_what_the_last_tile_stores_of_a_carry():
     holds(left_behind("after"), np.exp(X - X.max(0)).sum(0), X)
+    with pytest.raises(ParseError, match="every tile of tm stores to the same elements of y"):
+        left_behind("before, if").source(X)
     with pytest.raises(ParseError) as caught:
         left_behind("before").source(X)
     assert caught.value.what == (

@@ -449,7 +449,7 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "what an author knows of ids is not asked", cuts, "DRAWS", ("any",),
+        "what an author knows of ids is not asked", cuts, "RISES", (False, False),
         test_cuts.test_a_choice_that_ids_in_order_make_right,
     ),
     Mutation(

@@ -4,7 +4,7 @@
     [ a   b   c c   d d d ]   is kept up to date, log(exp(acc) + sum) are worth the same after both
 
 The body is computed in float32 with numbers made up for what is in memory, one for each position.
-Two results that differ for every way to make them up are a proof that some call has two results; a
+Two results that differ, also where numbers rise, are a proof that some call has two results; a
 carry that differs by a choice of its own, which what is stored takes out again, is none.  What
 cannot be computed here, such as what a loop stored and reads again, proves nothing.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, TypeVar
+from typing import TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -27,11 +27,10 @@ from .carries import Definitions, depends_on, sources_of
 from .placed import Place, loops, placed
 from .stores import is_free
 
-Draw = Literal["any", "rising", "same"]
 State = dict[str, Array]  # what could be computed
 Key = TypeVar("Key")
-DRAWS: tuple[Draw, ...] = ("any", "rising", "same")  # an author may know that ids rise, or agree
 MOST = (1, 2, 12, 1 << 10)  # of integers, at least half of it: conditions may ask for either
+RISES = (False, True)  # an author may know that ids rise, or times
 CUTS = ((0, 1, 2, 4, 7), (0, 7))  # where tiles begin and end
 OUTER = 2  # positions of a tile of a loop around, or behind
 APART = 4  # positions between those tiles that are tried
@@ -46,12 +45,13 @@ UNKNOWN = (LookupError, TypeError, ValueError)  # NumPy has no 2 ** -1 of intege
 class _Drawn:
     """Memory that is made up.
 
+    rises           with the position
     sizes           which of MOST, and which iteration of loops over numbers around
     stored, wanted  arrays that the kernel changes, and names that are computed at all
     """
 
     ir: KernelIR
-    draw: Draw
+    rises: bool
     sizes: int
     stored: frozenset[str]
     wanted: frozenset[str]
@@ -72,17 +72,16 @@ class _Drawn:
         """One for each position: floats near 1 that grow, so that maxima move, either bool."""
         mixed = np.asarray(np.uint64(crc32(f"{name} {self.sizes}".encode())) * MULTIPLIER)
         total, most = np.asarray(0), MOST[self.sizes]
-        integer = dtype != "bool" and not is_float(dtype)
-        for positions in at if self.draw != "same" or not integer else ():
+        for positions in at:
             mixed = (mixed ^ (mixed >> np.uint64(29))) + positions.astype(np.uint64)
             mixed, total = mixed * MULTIPLIER, total + positions
-        unit, rises = (mixed >> np.uint64(11)) / 2.0**53, self.draw == "rising"
+        unit = (mixed >> np.uint64(11)) / 2.0**53
         if is_float(dtype):
-            found = 0.5 + total % 64 / 64 + (0.0 if rises else unit)
+            found = 0.5 + total % 64 / 64 + (0.0 if self.rises else unit)
         elif dtype == "bool":
             found = unit < 0.5
         else:
-            found = most // 2 + (total // 4 if rises else np.floor(unit * (most - most // 2)))
+            found = most // 2 + (total // 4 if self.rises else np.floor(unit * (most - most // 2)))
         return np.broadcast_to(found.astype(to_numpy(self.dtype(dtype))), shape)
 
     def carried(self, carry: Carry, moment: Moment) -> State:
@@ -136,11 +135,11 @@ def _loop(ir: KernelIR, axis: str, defined: Definitions) -> Changed:
     carries, stores = frozenset[str](), frozenset[int]()
     with np.errstate(all="ignore"):
         for sizes in range(len(MOST)):
-            drawn = (_Drawn(ir, draw, sizes, stored, wanted) for draw in DRAWS)
+            drawn = (_Drawn(ir, rises, sizes, stored, wanted) for rises in RISES)
             first = _changed(loop, around, next(drawn), defined)
-            for memory in drawn if first != Changed() else ():
-                found = _changed(loop, around, memory, defined)
-                first = Changed(first.carries & found.carries, first.stores & found.stores)
+            if first != Changed():
+                rising = _changed(loop, around, next(drawn), defined)
+                first = Changed(first.carries & rising.carries, first.stores & rising.stores)
             carries, stores = carries | first.carries, stores | first.stores
     return Changed(carries, stores)
 
@@ -152,19 +151,28 @@ def _changed(loop: Loop, around: Place, memory: _Drawn, defined: Definitions) ->
     tiles = ([Covered(begin + a, begin + b) for a, b in pairwise(cut)] for cut in CUTS)
     (one, last), (other, same) = (_state(loop, memory, here, cut) for cut in tiles)
     found = frozenset(name for name in one.keys() & other if _differ(one[name], other[name]))
-    values = {
-        at: s.value
-        for at, s in enumerate(loop.body)
-        if isinstance(s, Store) and s.mask is None and s.combine is None
-        if not any(isinstance(entry, Along) and entry.axis == loop.axis for entry in s.index)
-    }
-    left, right = _known(values, last), _known(values, same)
+    left, right = _stays(loop, last), _stays(loop, same)
     stores = frozenset(at for at in left.keys() & right if _differ(left[at], right[at]))
     if found and not _leaves(memory.ir, loop, around, defined):
         after = [_stored(rest, memory, here.next(_outs(loop, state))) for state in (one, other)]
         if not any(a is None or b is None or _differ(a, b) for a, b in zip(*after, strict=True)):
             found = frozenset()
     return Changed(found, stores)
+
+
+def _stays(loop: Loop, last: Moment) -> dict[int, Array]:
+    """What the last tile stores where all tiles do, by the place of the store."""
+    stores = {
+        at: s
+        for at, s in enumerate(loop.body)
+        if isinstance(s, Store) and s.combine is None
+        if not any(isinstance(entry, Along) and entry.axis == loop.axis for entry in s.index)
+    }
+    masks = _known({at: s.mask for at, s in stores.items() if s.mask is not None}, last)
+    sure = {
+        at: s.value for at, s in stores.items() if s.mask is None or np.all(masks.get(at, False))
+    }
+    return _known(sure, last)
 
 
 def _wanted(ir: KernelIR, loop: Loop, defined: Definitions) -> frozenset[str]:
