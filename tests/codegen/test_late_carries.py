@@ -112,9 +112,27 @@ def made_behind(counts, pages, x):
     return y
 
 
-ALL = (exchanged, of_columns, running, nested, behind, made_behind)
+@tile.kernel
+def computed(counts, pages, x):
+    """A constant that is computed of another: a choice between 1 and itself would be none."""
+    y = hl.zeros([counts.shape[0], x.shape[2]], dtype=hl.float32)
+    for i in hl.grid(counts.shape[0]):
+        a = hl.exp(hl.zeros([x.shape[2]], dtype=hl.float32))
+        b = hl.zeros([x.shape[2]], dtype=hl.float32)
+        for p in hl.grid(counts[i], max_extent=3):
+            a, b = b, a + x[pages[p], :, :].sum(0)
+        y[i, :] = a - 2 * b
+    return y
+
+
+ALL = (exchanged, of_columns, running, nested, behind, made_behind, computed)
 each = pytest.mark.parametrize("kernel", ALL, ids=lambda k: k.__name__)
-PAIRS = {"exchanged": (0.0, 0.0), "of_columns": (0.0, 3.0), "nested": (0.0, 5.0)}
+PAIRS = {
+    "exchanged": (0.0, 0.0),
+    "computed": (1.0, 0.0),
+    "of_columns": (0.0, 3.0),
+    "nested": (0.0, 5.0),
+}
 
 
 def by_hand_behind(name: str) -> np.ndarray:
@@ -176,6 +194,11 @@ def test_which_constants_are_spread() -> None:
     assert " >= 0, jnp.zeros((1, 8), jnp.float32), 1.0, )" in start
     assert " >= 0, jnp.full((1, 8), 1.0, jnp.float32), 0.0, )" in start
     assert " ), jnp.full((1, 8), 2.0, jnp.float32), )" in start
+
+
+def test_a_constant_that_is_computed_is_no_other() -> None:
+    text = " ".join(again(computed).source(COUNTS, PAGES, X, target="tpu:v6e").split())
+    assert " >= 0, jnp.exp(jnp.zeros((1, 8), jnp.float32)), 0.0, )" in text
 
 
 def test_what_an_earlier_loop_leaves_is_spread_behind_it() -> None:

@@ -702,6 +702,10 @@ MUTATIONS = (
         test_late_carries.test_which_constants_are_spread,
     ),
     Mutation(
+        "what is computed of a constant is that", late_carries, "OPS", {},
+        test_late_carries.test_a_constant_that_is_computed_is_no_other,
+    ),
+    Mutation(
         "views of arguments are of what was given", host, "_read_behind",
         lambda plan, number: _read_behind(plan, number) if number < 0 else set(),
         lambda: test_changed_views.test_views_behind_a_store(8),

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from tilelang.codegen.pallas.plan.physical import (
     Bind,
     Inner,
@@ -25,7 +27,9 @@ from tilelang.codegen.pallas.plan.physical import (
     physical_children,
 )
 from tilelang.ir import Apply, Const, Type, Var
-from tilelang.language.dtypes import wide_of
+from tilelang.language.dtypes import to_numpy, wide_of
+from tilelang.language.evaluate import compute
+from tilelang.language.op import OPS, SAME
 
 from .layouts import apply
 
@@ -128,11 +132,16 @@ def _everywhere(value: PExpr) -> PExpr:
 
 
 def _number(value: PExpr) -> object:
-    """What it is everywhere; 0 where that is read from memory."""
+    """What it is everywhere, as a compiler folds it; 0 where that is read from memory."""
     match value:
         case Const(number):
             return number
-        case Apply(_, (inner,)):
+        case Apply("full"):
+            return value.attr("value")
+        case Apply(op, (inner,)) if op in SAME:
             return _number(inner)
+        case Apply(op, args) if getattr(OPS.get(op), "kind", "") == "elementwise":
+            numbers = tuple(np.asarray(_number(a)).astype(to_numpy(a.type.dtype)) for a in args)
+            return compute(op, numbers, value.type.dtype, (), value.attrs).item()
         case _:
-            return value.attr("value", 0) if isinstance(value, Apply) else 0
+            return 0
