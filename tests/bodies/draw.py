@@ -147,12 +147,14 @@ class Body:
     """What a frame does with a value: stores it, carries it, or updates with it (`combine`).
 
     dtype  of the carry, which may differ from the value's; of what is stored
+    fixed  rows of a tile, if the author says how many: a result may go by that
     """
 
     frame: Frame
     value: Value
     dtype: str
     combine: str = ""
+    fixed: int = 0
 
 
 def kind(dtype: str) -> str:

@@ -60,7 +60,7 @@ KNOWN = {
     ),
     "a choice of a row": Body(
         "fold", of("where", "row", "bfloat16", of("any", "number", "bool", read("column", "bool")),
-                   read("number", "bfloat16"), read("row", "bfloat16")), "bfloat16", "add",
+                   read("number", "bfloat16"), read("row", "bfloat16")), "bfloat16", "add", 64,
     ),
     # Lane broadcast, Invalid input layout
     "bools of a column that meet": Body("tile", COLUMN_BOOLS, "float32"),

@@ -100,7 +100,8 @@ def _lines(body: Body) -> list[str]:
     if body.value.dtype != body.dtype:
         value = f"({value}).to(hl.{_name(body.dtype)})"
     at = SHAPES[place][1:-1].replace("G", "g").replace("M", "t").replace("N", ":").replace("H", ":")
-    tiles = "for t in hl.tile(offsets[g], offsets[g + 1], max_extent=M):"
+    fixed = f", block_size={body.fixed}" if body.fixed else ""
+    tiles = f"for t in hl.tile(offsets[g], offsets[g + 1], max_extent=M{fixed}):"
     match body.frame:
         case "grid":
             return [f"y[{at}] = {value}"]

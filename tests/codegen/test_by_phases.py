@@ -32,7 +32,7 @@ def recurrent(x, w, offsets):
         for g in hl.grid(offsets.shape[0] - 1):
             for tm in hl.tile(offsets[g], offsets[g + 1]):
                 state = hl.zeros([tm, D], dtype=hl.float32)
-                for tk in hl.tile(N):
+                for tk in hl.tile(N, block_size=8):
                     mixed = hl.dot(state, w[a, b, 0:8, :])
                     scores = hl.dot(x[a, b, tm, :], w[a, b, tk, :].T) + mixed.sum(-1)[:, None]
                     best = hl.minimum(scores.amax(-1), 3.0)
@@ -81,7 +81,7 @@ def result():
 
 @pytest.mark.parametrize("within", [("a", "b"), ("b",), ()], ids=str)
 def test_states_that_products_read_and_that_change(within):
-    config = tile.Config({"tm": 16, "tk": 8}, within=within)
+    config = tile.Config({"tm": 16}, within=within)
     for layout in every_stratum(SPACE):
         found = recurrent(X, W, layout.offsets, config=config)
         np.testing.assert_array_equal(found, recurred(X, W, layout.offsets, 8))

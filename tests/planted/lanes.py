@@ -76,7 +76,7 @@ CASES = {
     "recurrent": Case(
         test_by_phases.recurrent,
         (test_by_phases.X, test_by_phases.W, test_by_phases.CUTS),
-        tile.Config({"tm": 16, "tk": 8}, within=["a", "b"]),
+        tile.Config({"tm": 16}, within=["a", "b"]),
         test_by_phases.result,
     ),
     "shared": Case(

@@ -53,4 +53,5 @@ def test_matrices_of_single_numbers_are_made_flat_and_must_fit_scalar_memory() -
     assert "gate_flat[t * 4 + 1]" in str(found[0]) and "gate_flat" not in str(found[1])
     assert weighted.source(*arguments(300_000), target="cpu")
     with pytest.raises(tile.TileError, match=r"(?s)4,800,\d\d\d bytes of scalar"):
-        weighted.source(*arguments(300_000), target="tpu:v6e")
+        weighted.source(*arguments(300_000), config=rows, target="tpu:v6e")
+    assert "gate_flat" not in str(weighted.source(*arguments(300_000), target="tpu:v6e"))

@@ -75,7 +75,7 @@ def unscaled(x):
     for tm in hl.tile(x.shape[0]):
         m = hl.full([tm], float("-inf"), dtype=hl.float32)
         total = hl.zeros([tm], dtype=hl.float32)
-        for tn in hl.tile(x.shape[1]):
+        for tn in hl.tile(x.shape[1], block_size=16):
             new = hl.maximum(m, x[tm, tn].amax(1))
             total = total + hl.exp(x[tm, tn] - new[:, None]).sum(1)
             m = new
