@@ -309,7 +309,7 @@ def left_behind(where):
                 total = total * hl.exp(m - highest)
                 if where == "before":
                     y[g, :] = total
-                if where == "before, if" and x.shape[0] > tm.begin:
+                if where == "before, if" and (x[0, 0] + 9.0 > 0.0):
                     y[g, :] = total
                 total = total + hl.exp(x[tm, :] - highest).sum(0)
                 m = highest

@@ -181,7 +181,8 @@ def _wanted(ir: KernelIR, loop: Loop, defined: Definitions) -> frozenset[str]:
     before = (sources_of(e, defined) for c in loop.carries for e in (c.init, c.next))
     stores = (s for s, _ in placed(ir.body) if isinstance(s, Store))
     after = (sources_of(e, defined) for s in stores for e in _parts(s))
-    return frozenset().union(*before, *(names for names in after if names & outs))
+    inside = (sources_of(e, defined) for s in loop.body if isinstance(s, Store) for e in _parts(s))
+    return frozenset().union(*before, *inside, *(names for names in after if names & outs))
 
 
 def _leaves(ir: KernelIR, loop: Loop, around: Place, defined: Definitions) -> bool:
