@@ -130,6 +130,27 @@ def columns_by_hand(x, table, offsets, by):
     return np.array(rows)
 
 
+@tile.kernel
+def beside(table, ids, offsets, by):
+    """Rows with numbers beside them, which count once for each row, on either side."""
+    B, D = offsets.shape[0] - 1, table.shape[1]
+    out = hl.empty([B, D], dtype=table.dtype)
+    for b in hl.grid(B):
+        acc = hl.zeros([D], dtype=hl.float32)
+        turns = 0
+        for j in hl.grid(offsets[b], offsets[b + 1]):
+            acc = 0.5 + (acc + 1.0 + table[ids[j], :]) + by[j]
+            turns = turns + 1 + j
+        out[b, :] = (acc + turns) * 0.03125
+    return out
+
+
+def beside_by_hand(table, ids, offsets, by):
+    numbers = np.arange(len(ids))[:, None]
+    every = table[ids] + by[:, None] + 2.5 + numbers
+    return np.array([every[i:e].sum(0) / 32 for i, e in itertools.pairwise(offsets)])
+
+
 def given(kernel: tile.Kernel) -> tuple[np.ndarray, ...]:
     """Groups that are empty, of one row, and longer than a tile; a gap behind them has no numbers.
 
@@ -152,6 +173,7 @@ CASES: list[tuple[tile.Kernel, Callable[..., np.ndarray]]] = [
     (means, means_by_hand),
     (greatest, greatest_by_hand),
     (columns, columns_by_hand),
+    (beside, beside_by_hand),
 ]
 each = pytest.mark.parametrize(("kernel", "oracle"), CASES, ids=lambda v: getattr(v, "name", ""))
 

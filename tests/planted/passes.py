@@ -120,6 +120,7 @@ from tilelang.ir import (
     names,
     statements,
 )
+from tilelang.language.build import binary
 from tilelang.passes import (
     drop_implied_masks,
     drop_unused,
@@ -487,6 +488,13 @@ MUTATIONS = (
         "a row that is left out counts", sum_tiles, "neutral", lambda op, dtype: 1.0,
         lambda: test_sum_tiles.test_values_are_those_of_rows_one_by_one(
             test_sum_tiles.means, test_sum_tiles.means_by_hand
+        ),
+    ),
+    Mutation(
+        "a number beside a row is what was there before", sum_tiles, "binary",
+        lambda op, a, b, loc: b if isinstance(a, Const) else binary(op, a, b, loc),
+        lambda: test_sum_tiles.test_values_are_those_of_rows_one_by_one(
+            test_sum_tiles.beside, test_sum_tiles.beside_by_hand
         ),
     ),
     Mutation(

@@ -107,6 +107,7 @@ class _Sums:
         term = self._term(carry.next, carry.name, op, carry)
         if term is None:
             self.no(f"{carry.called} is carried through a loop in it", carry.loc)
+        term = _or_none(term, carry, op)
         at = rows.behind(term) or 0 if rows.differs(term) else term.type.rank
         value = rows.whole(term, at, rows.type(term.type, at), carry.loc)
         each = take(f"{carry.user}_rows", taken)
@@ -120,23 +121,30 @@ class _Sums:
         return replace(carry, next=ir.Var(name, after.type))
 
     def _term(self, expr: Expr, carry: str, op: str, at: ir.Carry) -> Expr | None:
-        """What an iteration combines the carry with; the neutral number where that is nothing."""
-        dtype = expr.type.dtype
+        """What an iteration combines the carry with; the carry itself where that is nothing."""
         match expr:
             case ir.Var(name) if name == carry:
-                return ir.Const(neutral(REDUCED[op], dtype), ir.Type((), dtype))
+                return expr
             case ir.Var(name) if name in self.known.values:
                 return self._term(self.known.values[name], carry, op, at)
             case Apply("where", (condition, a, b)):
                 one, other = (self._term(e, carry, op, at) for e in (a, b))
                 if one is None or other is None:
                     return None
-                return where(condition, one, other, at.loc)
+                return where(condition, _or_none(one, at, op), _or_none(other, at, op), at.loc)
             case Apply(found, (a, b)) if found == op:
                 old, new = (a, b) if depends_on(a, frozenset({carry}), self.known) else (b, a)
                 before = self._term(old, carry, op, at)
-                if before is None or isinstance(before, ir.Const):
+                if before is None or before == ir.Var(carry, at.init.type):
                     return None if before is None else new
                 return binary(op, before, new, at.loc)
             case _:
                 return None
+
+
+def _or_none(term: Expr, carry: ir.Carry, op: str) -> Expr:
+    """The term, or what changes nothing where it is the carry itself."""
+    if term != ir.Var(carry.name, carry.init.type):
+        return term
+    dtype = carry.init.type.dtype
+    return ir.Const(neutral(REDUCED[op], dtype), ir.Type((), dtype))
