@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 
 from tests.fuzzing.compose import compose
@@ -111,3 +112,8 @@ def test_a_mask_of_what_is_seen_in_another_form_and_of_bools() -> None:
         program
     )
     assert try_kernel(program, None, SEEDS) == OK
+
+
+def test_a_number_is_stored_under_no_mask_of_lanes():
+    """6833650: the text was none; such a program is drawn again."""
+    ast.parse(source(compose(6833650).program))

@@ -593,7 +593,10 @@ def _argument(place: str) -> str:
 
 def _mask(scope: Scope, masks: tuple[Mask, ...], written: tuple[str, ...]) -> str:
     """What all masks say, of the block with these dimensions that is loaded or stored."""
-    return " & ".join(_broadcast(_comparison(scope, mask), written) for mask in masks)
+    found = [_comparison(scope, mask) for mask in masks]
+    if any(not {*text.dims} <= {*written} for text in found):
+        raise ValueError("a mask has a dimension that the block has not")
+    return " & ".join(_broadcast(text, written) for text in found)
 
 
 def _comparison(scope: Scope, mask: Mask) -> Text:
