@@ -7,6 +7,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.analysis.test_folds import S, carried
 from tilelang.errors import ParseError
 
 RNG = np.random.default_rng(5)
@@ -95,35 +96,19 @@ def holds(kernel, want, *args):
         np.testing.assert_allclose(made[0], want, rtol=1e-5, atol=1e-5)
 
 
-def single(step, start=0.0):
-    """One row of numbers that is carried."""
-
-    @tile.kernel
-    def kernel(x):
-        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
-        for g in hl.grid(1):
-            acc = hl.full([x.shape[1]], start, dtype=hl.float32)
-            for tm in hl.tile(x.shape[0]):
-                acc = step(acc, x[tm, :])
-            y[g, :] = acc
-        return y
-
-    return kernel
-
-
-def logsumexp(acc, rows):
+def logsumexp(acc, rows, s, tm):
     return hl.log(hl.exp(acc) + hl.exp(rows).sum(0))
 
 
-def norm(acc, rows):
+def norm(acc, rows, s, tm):
     return hl.sqrt(acc * acc + (rows * rows).sum(0))
 
 
-def reciprocal(acc, rows):
+def reciprocal(acc, rows, s, tm):
     return rows.sum(0) / (acc + 2.0)
 
 
-def squared(acc, rows):
+def squared(acc, rows, s, tm):
     return acc * acc + rows.sum(0)
 
 
@@ -136,13 +121,13 @@ def squared(acc, rows):
     ids=["logsumexp", "norm"],
 )
 def test_what_is_taken_apart_and_put_together_again(step, start, want):
-    holds(single(step, start), want, X)
+    holds(carried(step, start), want, X, S)
 
 
 @pytest.mark.parametrize("step", [reciprocal, squared])
 def test_one_carry_that_is_changed_beside_its_fold(step):
     with pytest.raises(ParseError, match="acc is changed once for every tile of tm"):
-        single(step).source(X)
+        carried(step).source(X, S)
 
 
 def test_a_mean_and_a_variance_that_are_kept_up_to_date():

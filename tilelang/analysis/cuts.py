@@ -20,7 +20,19 @@ from zlib import crc32
 
 import numpy as np
 
-from ..ir import Along, Assign, Body, Carry, Expr, KernelIR, Load, Loop, Stmt, Store, index_exprs
+from ..ir import (
+    Along,
+    Assign,
+    Body,
+    Carry,
+    Expr,
+    KernelIR,
+    Load,
+    Loop,
+    Stmt,
+    Store,
+    statement_exprs,
+)
 from ..language.dtypes import is_float, to_numpy
 from ..language.moment import Array, Covered, Moment
 from .carries import Definitions, depends_on, sources_of
@@ -123,13 +135,13 @@ class Changed:
 
 def changes(ir: KernelIR, defined: Definitions) -> dict[str, Changed]:
     """Those of every loop over tiles that a config cuts."""
-    free = [name for name, (loop, _) in loops(ir).items() if loop.carries and is_free(name, ir)]
-    return {name: _loop(ir, name, defined) for name in free}
+    every = ((loop, around) for loop, around in loops(ir).values() if loop.carries)
+    free = ((loop, around) for loop, around in every if is_free(loop.axis, ir))
+    return {loop.axis: _loop(ir, loop, around, defined) for loop, around in free}
 
 
-def _loop(ir: KernelIR, axis: str, defined: Definitions) -> Changed:
-    """Those of the loop over an axis."""
-    loop, around = loops(ir)[axis]
+def _loop(ir: KernelIR, loop: Loop, around: Place, defined: Definitions) -> Changed:
+    """Those of one loop."""
     stored = frozenset(ir.root(name) for name in ir.stored())
     wanted = _wanted(ir, loop, defined)
     carries, stores = frozenset[str](), frozenset[int]()
@@ -176,13 +188,13 @@ def _stays(loop: Loop, last: Moment) -> dict[int, Array]:
 
 
 def _wanted(ir: KernelIR, loop: Loop, defined: Definitions) -> frozenset[str]:
-    """What carries are computed from, and what is stored that is computed from them."""
+    """What carries and stores in the loop are computed from, and stores of what it leaves."""
     outs = frozenset(c.out for c in loop.carries)
-    before = (sources_of(e, defined) for c in loop.carries for e in (c.init, c.next))
-    stores = (s for s, _ in placed(ir.body) if isinstance(s, Store))
-    after = (sources_of(e, defined) for s in stores for e in _parts(s))
-    inside = (sources_of(e, defined) for s in loop.body if isinstance(s, Store) for e in _parts(s))
-    return frozenset().union(*before, *inside, *(names for names in after if names & outs))
+    carries = (sources_of(e, defined) for e in statement_exprs(loop))
+    stores = ((s, at[-1:]) for s, at in placed(ir.body) if isinstance(s, Store))
+    asked = ((at, sources_of(e, defined)) for s, at in stores for e in statement_exprs(s))
+    kept = (names for at, names in asked if at == (loop.axis,) or names & outs)
+    return frozenset().union(*carries, *kept)
 
 
 def _leaves(ir: KernelIR, loop: Loop, around: Place, defined: Definitions) -> bool:
@@ -191,15 +203,9 @@ def _leaves(ir: KernelIR, loop: Loop, around: Place, defined: Definitions) -> bo
     stores = [s for s, at in placed(ir.body) if isinstance(s, Store) and loop.axis in at]
     outs = frozenset(c.out for c in loop.carries)
     outer = (c.next for axis in around for c in loops(ir)[axis][0].carries)
-    return any(depends_on(e, inside, defined) for s in stores for e in _parts(s)) or any(
+    return any(depends_on(e, inside, defined) for s in stores for e in statement_exprs(s)) or any(
         depends_on(e, outs, defined) for e in outer
     )
-
-
-def _parts(store: Store) -> tuple[Expr, ...]:
-    """All that says what is stored where."""
-    mask = () if store.mask is None else (store.mask,)
-    return (store.value, *mask, *(e for entry in store.index for e in index_exprs(entry)))
 
 
 def _reached(
@@ -235,11 +241,8 @@ def _looped(loop: Loop, memory: _Drawn, moment: Moment) -> State:
     bounds = _known({"begin": axis.begin, "end": axis.end}, moment)
     if len(bounds) < 2 or bounds["end"] - bounds["begin"] > LONGEST:
         return {}
-    begin, end, step = (
-        int(bounds["begin"]),
-        int(bounds["end"]),
-        1 if axis.kind == "grid" else LONGEST,
-    )
+    begin, end = (int(bounds[edge]) for edge in ("begin", "end"))
+    step = 1 if axis.kind == "grid" else LONGEST
     tiles = [Covered(i, min(i + step, end)) for i in range(begin, end, step)]
     return _outs(loop, _state(loop, memory, moment, tiles)[0])
 
@@ -266,7 +269,7 @@ def _stored(body: Body, memory: _Drawn, moment: Moment) -> Iterator[Array | None
     """All that statements store, where and under which masks; of loops, what one tile stores."""
     for stmt in body:
         if isinstance(stmt, Store):
-            parts = dict(enumerate(_parts(stmt)))
+            parts = dict(enumerate(statement_exprs(stmt)))
             found = _known(parts, moment)
             yield from (found.get(part) for part in parts)
         elif isinstance(stmt, Loop) and not stmt.carries:

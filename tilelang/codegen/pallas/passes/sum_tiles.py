@@ -104,10 +104,10 @@ class _Sums:
         op = combination(carry.next, carry.name, carried, self.known)
         if op not in REDUCED:
             self.no(f"{carry.called} is not only added to, nor the greatest or least", carry.loc)
-        term = self._term(carry.next, carry.name, op, carry)
+        term = self._term(carry.next, op, carry)
         if term is None:
             self.no(f"{carry.called} is carried through a loop in it", carry.loc)
-        term = _or_none(term, carry, op)
+        term = _or_none(term, op, carry)
         at = rows.behind(term) or 0 if rows.differs(term) else term.type.rank
         value = rows.whole(term, at, rows.type(term.type, at), carry.loc)
         each = take(f"{carry.user}_rows", taken)
@@ -120,31 +120,35 @@ class _Sums:
         body.append(ir.Assign(name, after, carry.loc, carry.user))
         return replace(carry, next=ir.Var(name, after.type))
 
-    def _term(self, expr: Expr, carry: str, op: str, at: ir.Carry) -> Expr | None:
+    def _term(self, expr: Expr, op: str, carry: ir.Carry) -> Expr | None:
         """What an iteration combines the carry with; the carry itself where that is nothing."""
         match expr:
-            case ir.Var(name) if name == carry:
+            case ir.Var(name) if name == carry.name:
                 return expr
             case ir.Var(name) if name in self.known.values:
-                return self._term(self.known.values[name], carry, op, at)
+                return self._term(self.known.values[name], op, carry)
             case Apply("where", (condition, a, b)):
-                one, other = (self._term(e, carry, op, at) for e in (a, b))
+                one, other = (self._term(e, op, carry) for e in (a, b))
                 if one is None or other is None:
                     return None
-                return where(condition, _or_none(one, at, op), _or_none(other, at, op), at.loc)
+                one, other = (_or_none(e, op, carry) for e in (one, other))
+                return where(condition, one, other, carry.loc)
             case Apply(found, (a, b)) if found == op:
-                old, new = (a, b) if depends_on(a, frozenset({carry}), self.known) else (b, a)
-                before = self._term(old, carry, op, at)
-                if before is None or before == ir.Var(carry, at.init.type):
-                    return None if before is None else new
-                return binary(op, before, new, at.loc)
+                old, new = (a, b) if depends_on(a, frozenset({carry.name}), self.known) else (b, a)
+                before = self._term(old, op, carry)
+                if before is None:
+                    return None
+                return new if _is(before, carry) else binary(op, before, new, carry.loc)
             case _:
                 return None
 
 
-def _or_none(term: Expr, carry: ir.Carry, op: str) -> Expr:
+def _or_none(term: Expr, op: str, carry: ir.Carry) -> Expr:
     """The term, or what changes nothing where it is the carry itself."""
-    if term != ir.Var(carry.name, carry.init.type):
-        return term
     dtype = carry.init.type.dtype
-    return ir.Const(neutral(REDUCED[op], dtype), ir.Type((), dtype))
+    nothing = ir.Const(neutral(REDUCED[op], dtype), ir.Type((), dtype))
+    return nothing if _is(term, carry) else term
+
+
+def _is(term: Expr, carry: ir.Carry) -> bool:
+    return isinstance(term, ir.Var) and term.name == carry.name
