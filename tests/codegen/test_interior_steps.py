@@ -16,9 +16,11 @@ import tilelang.language as hl
 from examples.dense.cross_entropy import cross_entropy
 from examples.dense.flash_attention import flash_attention
 from examples.jagged.jagged_attention import jagged_attention
+from tilelang import ir
 from tilelang.codegen.pallas.plan import cut
-from tilelang.codegen.pallas.plan.body.interior import with_interior
+from tilelang.codegen.pallas.plan.body.interior import BOOL, tightest, with_interior
 from tilelang.codegen.pallas.plan.types import Clear, Launch, Plan
+from tilelang.ir import integers
 
 T, D = 128, 8
 KINDS = ("below", "above", "moved", "apart", "both")
@@ -143,6 +145,45 @@ def test_the_diagonal_of_attention() -> None:
     assert "    scores = scores\n" not in inside
     said = flash_attention.explain(large, large, large, True, target="tpu:v6e")
     assert "  no mask in steps where tk * 1024 + 1023 <= tq * 1024" in str(said)
+
+
+@tile.kernel
+def stepped(x, offsets):
+    """Several masks of each row, by where its group begins."""
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t, tf in hl.tile([offsets[g], 0], [offsets[g + 1], x.shape[1]]):
+            v = x[t, tf].to(hl.float32)
+            for i in hl.static_range(6):
+                v = hl.where((t.index - i >= offsets[g])[:, None], hl.exp(v), v * 2)
+            y[t, tf] = v
+    return y
+
+
+def test_of_limits_that_differ_by_constants_the_tightest_is_asked() -> None:
+    arguments = tile.spec((16384, 2048), "bfloat16"), tile.spec((33,), "int32")
+    inside, edge = clear(stepped.lower(*arguments, target="tpu:v6e").plan)
+    assert (inside.clear, edge.clear) == (True, False)
+    limits = "offsets[g] <= t * 64 - 5 & offsets[g] <= t * 64 & t * 64 + 63 < offsets[g + 1]"
+    assert str(inside).startswith(f"no mask in steps where {limits}: ")
+    said = stepped.explain(*arguments, target="tpu:v6e")
+    assert f"  {inside}" in str(said)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "says_most"),
+    [((0, 3), (0, 0), 1), ((2, 1), (0, 0), 0), ((0, 0), (5, 4), 1), ((1, 4), (1, 4), 0)],
+)
+def test_the_tightest_of_two(low, high, says_most) -> None:
+    """a + low <= b + high: both hold where that one does, and not the other way round."""
+    a, b = ir.GridIndex("a"), ir.GridIndex("b")
+    limits = [
+        ir.Apply(
+            "le", (integers.add(a, integers.const(one)), integers.add(b, integers.const(two))), BOOL
+        )
+        for one, two in zip(low, high, strict=True)
+    ]
+    assert tightest(limits) == (limits[says_most],)
 
 
 def test_what_memory_holds_is_compared_in_both_bodies() -> None:

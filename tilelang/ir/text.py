@@ -9,6 +9,7 @@ for t in tile(100):
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import assert_never
 
 from . import types
@@ -122,6 +123,8 @@ def _shown(expr: types.Expr) -> tuple[str, int]:
 
 
 def _infix(op: str, args: tuple[types.Expr, ...]) -> tuple[str, int]:
+    if op == "add" and isinstance(args[1], types.Const) and str(args[1].value).startswith("-"):
+        op, args = "sub", (args[0], replace(args[1], value=-args[1].value))
     symbol, level = INFIX[op]
     left = _wrapped(args[0], level + (level == 4))
     return f"{left} {symbol} {_wrapped(args[1], level + 1)}", level

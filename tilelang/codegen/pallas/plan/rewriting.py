@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, assert_never
 
-from tilelang.ir import Apply, Load
+from tilelang.ir import Apply, At, Expr, Load, integers
+from tilelang.ir.integers import INT
 from tilelang.ir.traversal import map_children
 
 from . import physical
@@ -57,6 +58,19 @@ def map_physical(expr: PExpr, change: Change) -> PExpr:
             return replace(expr, value=change(expr.value))
         case _:
             return expr
+
+
+def said(expr: PExpr) -> Expr:
+    """A number of a step as the IR says it, for people."""
+    match map_physical(expr, said):
+        case physical.ScalarRead(array, index, kind):
+            return Load(array, tuple(At(physical.scalar(place)) for place in index), kind)
+        case physical.Tiles(position, block):
+            return integers.floordiv(physical.scalar(position), block)
+        case physical.Rest(position, block):
+            return Apply("mod", (physical.scalar(position), integers.const(block)), INT)
+        case other:
+            return physical.scalar(other)
 
 
 def _selected(select: tuple[Select, ...], change: Change) -> tuple[Select, ...]:

@@ -8,7 +8,7 @@ decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -28,6 +28,7 @@ from tilelang.codegen.pallas.plan.windows.types import Between as Between
 from tilelang.codegen.pallas.plan.windows.types import ByIndex as ByIndex
 from tilelang.codegen.pallas.plan.windows.types import ByRow as ByRow
 from tilelang.codegen.pallas.plan.windows.types import ByTile as ByTile
+from tilelang.codegen.pallas.plan.windows.types import Edge as Edge
 from tilelang.codegen.pallas.plan.windows.types import Fetched as Fetched
 from tilelang.codegen.pallas.plan.windows.types import HostArray
 from tilelang.codegen.pallas.plan.windows.types import Number as Number
@@ -439,16 +440,6 @@ def _mask_text(launch: Launch, mask: Mask | LeftOut, loc: Loc | None) -> str:
     return f"  masks {mask.axis} {sides}: {why}"
 
 
-def _clear(launch: Launch) -> Iterator[Clear]:
-    conditions = (c for section in launch.sections for c in section.conditions)
-    return (c for c in conditions if isinstance(c, Clear) and c.clear)
-
-
-def _clear_text(found: Clear) -> str:
-    limits = " & ".join(map(expression, found.limits))
-    return f"  no mask in steps where {limits}: every lane is meant, and they have a body without"
-
-
 def _scratch_text(scratch: Scratch) -> str:
     why = f": {scratch.why}" if scratch.why else ""
     return f"  keeps {scratch.name}: {scratch.dtype}{list(scratch.shape)}{why}"
@@ -482,7 +473,8 @@ def _launch_text(launch: Launch) -> str:
         lines.append(f"  {arrow} {window.array} {list(window.shape)} in blocks ({shape}){init}")
     body = [stmt for section in launch.sections for stmt in section.body]
     lines += dict.fromkeys(_mask_text(launch, *found) for stmt in body for found in masks(stmt))
-    lines += dict.fromkeys(map(_clear_text, _clear(launch)))
+    conditions = (c for section in launch.sections for c in section.conditions)
+    lines += dict.fromkeys(f"  {c}" for c in conditions if isinstance(c, Clear) and c.clear)
     lines += [_scratch_text(scratch) for scratch in launch.scratch]
     if launch.flow is not None:
         names = ", ".join(w.array for w in launch.windows if w.flows)

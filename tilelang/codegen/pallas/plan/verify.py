@@ -286,8 +286,8 @@ def _window(here: Reader, window: windows.Window) -> None:
                     _inside(here, number, -(-size // block))
             case windows.ByRow(axis):
                 _axis(here, axis)
-            case windows.ByBlock(expr, block):
-                _exprs(here, expr)
+            case windows.ByBlock(expr, block) | windows.Edge(number=expr, block=block):
+                here.must("shows another block than was chosen", number.expr == expr)
                 _inside(here, number, -(-size // block))
             case windows.Between(axis, shift, first, stop, tile):
                 _axis(here, axis)

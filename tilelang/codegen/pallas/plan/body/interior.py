@@ -14,7 +14,7 @@ both bodies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tilelang import ir
@@ -43,7 +43,7 @@ def with_interior(launch: Launch, section: Section) -> Launch | None:
     names = {s.name: s.value for s in stmts if isinstance(s, Bind)}
     tiles = _Tiles(launch, names)
     parts = (part for stmt in section.body for part in physical.parts_of(stmt))
-    limits = tuple(dict.fromkeys(limit for part in parts for limit in tiles.needed(part)))
+    limits = tightest(limit for part in parts for limit in tiles.needed(part))
     if not limits:
         return None
     body = without_dead(_named_once(tuple(rewrite(s, tiles.unmasked) for s in section.body)))
@@ -169,6 +169,30 @@ class _Tiles:
             if self.holds(mask):
                 return rewritten(value, self.unmasked)
         return expr
+
+
+def tightest(limits: Iterable[ir.Apply]) -> tuple[ir.Apply, ...]:
+    """Of comparisons of the same two numbers, which differ by constants, the one that says most."""
+    found: dict[tuple[ir.Expr, ir.Expr], tuple[int, ir.Apply]] = {}
+    for limit in limits:
+        (low, a), (high, b) = map(_and_constant, limit.args)
+        over = a - b + (limit.op == "lt")
+        if (low, high) not in found or over > found[low, high][0]:
+            sides = integers.add(low, integers.const(a)), integers.add(high, integers.const(b))
+            found[low, high] = over, replace(limit, args=sides)
+    return tuple(limit for _, limit in found.values())
+
+
+def _and_constant(expr: ir.Expr) -> tuple[ir.Expr, int]:
+    """An integer as a sum of something and a constant."""
+    match expr:
+        case ir.Const(value):
+            return integers.const(0), int(value)
+        case ir.Apply("add" | "sub" as op, (a, ir.Const(value))):
+            rest, constant = _and_constant(a)
+            return rest, constant + (int(value) if op == "add" else -int(value))
+        case _:
+            return expr, 0
 
 
 def _named_once(body: tuple[PStmt, ...]) -> tuple[PStmt, ...]:

@@ -11,18 +11,27 @@ from typing import Literal, assert_never
 
 from tilelang import ir
 from tilelang.codegen.pallas.plan import physical
-from tilelang.codegen.pallas.plan.axis import Mask
+from tilelang.codegen.pallas.plan.axis import AxisPlan, Mask
 from tilelang.codegen.pallas.plan.physical import PExpr, Select
 from tilelang.codegen.pallas.plan.windows.choose import Arrays, moved_block, selects
 from tilelang.codegen.pallas.plan.windows.turned import turned
-from tilelang.codegen.pallas.plan.windows.types import ByIndex, Entry, Packed, Window, WindowDim
+from tilelang.codegen.pallas.plan.windows.types import (
+    ByIndex,
+    Edge,
+    Entry,
+    Packed,
+    Window,
+    WindowDim,
+)
 from tilelang.codegen.pallas.plan.windows.unaligned import (
     PARTS,
+    edge_of,
     joined,
     moved_along,
     placed,
     shift,
     start,
+    with_edge,
 )
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Dim, Type, integers
@@ -161,6 +170,9 @@ def _unaligned(scope: Scope, load: ir.Load, entry: ir.Along) -> Value:
     longer = {axis.name: block} if block != axis.block else NONE
     kind = tuple(longer.get(d, d) if isinstance(d, str) else d for d in load.type.shape)
     whole = replace(load, type=Type(kind, load.type.dtype))
+    edge = edge_of(arrays.find(load.tensor, load.index, part) for part in PARTS)
+    if edge is not None:
+        return _beside(scope, load, axis, edge, far)
     first, second = (_block(scope, whole, part, longer) for part in PARTS)
     if window.noted:
         there = lower(scope, integers.add(axis.tile.origin, far)).expr
@@ -171,6 +183,19 @@ def _unaligned(scope: Scope, load: ir.Load, entry: ir.Along) -> Value:
     by = lower(scope, rest).expr
     value = joined(first.expr, second.expr, by, dim, axis, block, load.tensor)
     return Value(value, first.layout, load.type.shape)
+
+
+def _beside(scope: Scope, load: ir.Load, axis: AxisPlan, edge: Edge, far: ir.Expr) -> Value:
+    """A tile of which a few positions lie in the block beside its own."""
+    by = integers.value_of(far)
+    assert by is not None
+    shape = tuple(edge.block if d == axis.name else d for d in load.type.shape)
+    short = replace(load, type=Type(shape, load.type.dtype))
+    beside = _block(scope, short, int(edge.after), {axis.name: edge.block})
+    own = _block(scope, load, int(not edge.after))
+    dim = 1 if own.layout == "row" else load.type.shape.index(axis.name)
+    value = with_edge(own.expr, beside.expr, by, dim, axis, load.tensor)
+    return Value(value, own.layout, load.type.shape)
 
 
 def selected(

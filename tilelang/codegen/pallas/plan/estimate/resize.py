@@ -21,11 +21,12 @@ from tilelang.codegen.pallas.plan.windows.types import (
     Between,
     ByBlock,
     ByTile,
+    Edge,
     Number,
     Packed,
     WindowDim,
 )
-from tilelang.codegen.pallas.plan.windows.unaligned import cut_rows
+from tilelang.codegen.pallas.plan.windows.unaligned import cut_rows, has_edge, next_to
 from tilelang.codegen.pallas.target import scalar_bytes
 from tilelang.ir import integers
 from tilelang.schedule.refusal import Refusal, attempted
@@ -43,6 +44,8 @@ def resized(plan: Plan, launch: Launch, blocks: Mapping[str, int]) -> Launch | N
         return None
     sized = {n: _sized(a, blocks[n]) if n in changed else a for n, a in old.items()}
     axes = with_tiles(ranges.with_ranges(sized))
+    if not all(_has_edges(w, axes) for w in launch.windows):
+        return None
     windows = tuple(_window(w, axes) for w in launch.windows)
     found = attempted(lambda: _launch(plan, launch, axes, windows))
     return None if isinstance(found, Refusal) else found
@@ -57,6 +60,11 @@ def _fixed(window: Window, changed: Set[str]) -> bool:
     """Whether some number of a block was made for the blocks that there were."""
     dims = (d for d in window.dims if isinstance(d, ByBlock | Packed))
     return any(not integers.axes(d.expr).isdisjoint(changed) for d in dims)
+
+
+def _has_edges(window: Window, axes: Axes) -> bool:
+    """Whether what lies beside its tiles is still whole blocks, fewer positions than a tile has."""
+    return all(has_edge(axes[d.axis], d.block) for d in window.dims if isinstance(d, Edge))
 
 
 def _sized(axis: AxisPlan, block: int) -> AxisPlan:
@@ -77,6 +85,9 @@ def _window(window: Window, axes: Axes) -> Window:
             case Between(axis, shift, tile=tile):
                 cut = cut_rows(axes[axis], shift, tile, size)
                 return cut, replace(number, expr=cut.first)
+            case Edge(axis, _, block, after):
+                beside = next_to(axes[axis], block, after, size)
+                return beside, replace(number, expr=beside.number)
             case _:
                 return found, number
 

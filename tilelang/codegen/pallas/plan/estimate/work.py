@@ -358,6 +358,8 @@ def _turned_round(expr: Roll, core: Core) -> Work:
     size, shape = core.registers(expr.type), core.shape(expr.type)
     if expr.dim == len(shape) - 1:
         return {"lanes": size}
+    if isinstance(expr.by, Const):  # a register is turned, and takes some rows of the next one
+        return {"alu": 2 * size}
     rounds = max(math.log2(shape[expr.dim] / 8), 0)
     return {"alu": (2 * rounds + 10) * size}
 

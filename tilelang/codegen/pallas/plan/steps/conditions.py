@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tilelang.codegen.pallas.plan.rewriting import said
 from tilelang.codegen.pallas.plan.windows.types import Number
 from tilelang.ir import Apply
+from tilelang.ir.text import expression
 
 OTHERWISE = {"lt": "ge", "le": "gt"}
 
@@ -92,6 +94,10 @@ class Clear:
         if self.clear:
             return self.limits
         return tuple(replace(limit, op=OTHERWISE[limit.op]) for limit in self.limits)
+
+    def __str__(self) -> str:
+        limits = " & ".join(expression(said(limit)) for limit in self.limits)
+        return f"no mask in steps where {limits}: every lane is meant, and they have a body without"
 
 
 @dataclass(frozen=True)

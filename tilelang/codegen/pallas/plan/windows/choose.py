@@ -38,7 +38,7 @@ from .hosts import as_array, host_array, several
 from .shared import tracked
 from .turned import turned_dim
 from .types import Columns, Entry, HostArray, Key, Number, Turned, Window, WindowDim
-from .unaligned import PARTS, block_number, cut_rows, moved_along, rounded, shift
+from .unaligned import PARTS, block_number, cut_rows, edge, moved_along, rounded, shift
 from .within import counted_inside, first_row
 
 Where = tuple[str, tuple[Index, ...], int]  # tensor, index, and which part of a moved tile
@@ -57,6 +57,7 @@ class Arrays:
     tracks    what picks the blocks of loops in a row
     moved     tensors that rows of many groups go from or to
     several   of arrays that are written, the dimensions of which one step uses several positions
+    edges     whether tiles that are moved by little take that from the block beside their own
     split     tensors whose rows are columns of an array, and of what shape that is
     noting    axes of which rows of the step table know, where moved tiles are cut from arrays
     """
@@ -74,6 +75,7 @@ class Arrays:
     moved: frozenset[str] = frozenset()
     several: Mapping[str, frozenset[int]] = field(default_factory=dict)
     noting: frozenset[str] = frozenset()
+    edges: bool = True
     split: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def entries(self, tensor: str, index: tuple[Index, ...]) -> tuple[Entry, ...]:
@@ -137,7 +139,7 @@ def survey(
     noting = frozenset(placed.columns if cuts else ())
     arrays = Arrays(
         ir, target, axes, used, hosts, resident | picked, read, {}, {}, (), moved(ir), {},
-        noting, split,
+        noting, not placed.cuts, split,
     )  # fmt: skip
     several_of = {
         t: several([arrays.entries(t, i) for i in indices[t]]) for t in hosts if t in written
@@ -237,7 +239,7 @@ def _number(axes: Mapping[str, AxisPlan], dim: WindowDim, size: int, far: bool) 
             return Number(GridIndex(name))
         case cut.ByIndex(expr) if far and not isinstance(expr, Const | GridIndex):
             return Number(integers.clamped(expr, size))
-        case cut.ByIndex(expr) | cut.ByBlock(expr) | cut.Between(first=expr):
+        case cut.ByIndex(expr) | cut.ByBlock(expr) | cut.Between(first=expr) | cut.Edge(_, expr):
             return Number(expr)
         case cut.Packed(expr, rows) if rows < size:
             return Number(expr, rows)
@@ -296,7 +298,7 @@ def _dim(
     `kept`: a step sees all positions that an index read from memory may name.
     `inside`: loops inside the step are under way when it is cut.
     """
-    host = arrays.hosts[to.tensor]
+    host, entries = arrays.hosts[to.tensor], arrays.entries(to.tensor, to.index)
     size, rows = host.shape[-place], arrays.target.tile(place, itemsize(host.dtype))
     match entry:
         case Along(name, offset):
@@ -312,6 +314,9 @@ def _dim(
                 return cut.Whole(-(-size // rows) * rows if place == 2 else size)
             if far is None:
                 return _tile_dim(axis, size)
+            plain = arrays.edges and turned_dim(arrays.axes, entries) is None
+            if plain and (beside := edge(axis, far, rows, size)) is not None:
+                return beside if beside.after == (part == 1) else _tile_dim(axis, size)
             if _is_cut(arrays, to, axis, far, place):
                 return cut_rows(axis, far, rows, size)
             return cut.ByBlock(block_number(axis, far, part, block, size), block)

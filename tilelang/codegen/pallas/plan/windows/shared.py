@@ -14,7 +14,7 @@ from dataclasses import replace
 from tilelang.codegen.pallas.plan.types import Track
 from tilelang.ir.names import fresh
 
-from .types import ByBlock, ByIndex, ByTile, Key, Packed, Window
+from .types import ByBlock, ByIndex, ByTile, Edge, Key, Packed, Window
 
 
 def tracked(
@@ -41,7 +41,7 @@ def tracked(
 
 def _blocks(tensor: str, window: Window, phases: tuple[str, ...]) -> object:
     """Equal for inputs that see the same blocks but in different loops."""
-    simple = all(not isinstance(d, ByBlock | ByIndex | Packed) for d in window.dims)
+    simple = all(not isinstance(d, ByBlock | ByIndex | Edge | Packed) for d in window.dims)
     if window.output or not (simple or window.axes.isdisjoint(phases)):
         return window.ref
     dims = tuple(

@@ -63,6 +63,19 @@ class Between:
 
 
 @dataclass(frozen=True)
+class Edge:
+    """The step sees the `block` positions next to a tile of `axis`, which are block `number`.
+
+    after: those behind the tile, not those in front of it.
+    """
+
+    axis: str
+    number: Expr
+    block: int
+    after: bool
+
+
+@dataclass(frozen=True)
 class ByIndex:
     """One position; the dimension is squeezed out of the block."""
 
@@ -118,7 +131,7 @@ class Columns:
 
 
 Entry = Index | Columns  # of an array, where those of a tensor may be of a view
-WindowDim = ByTile | ByBlock | ByRow | Between | ByIndex | Packed | Whole | Fetched
+WindowDim = ByTile | ByBlock | ByRow | Edge | Between | ByIndex | Packed | Whole | Fetched
 Key = tuple[str, tuple[WindowDim, ...]]  # windows on one tensor that are cut in one way are one
 
 
@@ -195,7 +208,7 @@ class Window:
                     found |= {axis, *over}
                 case ByRow(axis):
                     found.add(axis)
-                case ByIndex(expr) | ByBlock(expr):
+                case ByIndex(expr) | ByBlock(expr) | Edge(number=expr):
                     found |= integers.axes(expr)
                 case Between(first=first, stop=stop):
                     found |= integers.axes(first) | integers.axes(stop)
@@ -212,7 +225,7 @@ class Window:
         Up to half of SHORT rows lie in smaller tiles than others, of which no copy takes a part:
         those of narrow types, and of others where a row has several.
         """
-        cut = isinstance(self.dims[-2], ByTile | ByBlock | Whole)
+        cut = isinstance(self.dims[-2], ByTile | ByBlock | Edge | Whole)
         cut = cut and extent_of(self.dims[-2]) != self.shape[-2] <= SHORT // 2
         if cut and (itemsize(self.dtype) < 4 or self.shape[-1] > LANES):
             return (*self.shape[:-2], SHORT, self.shape[-1])
@@ -300,7 +313,7 @@ def extent_of(dim: WindowDim) -> int | None:
     match dim:
         case ByTile(_, block) | ByBlock(_, block) | ByRow(_, block) | Whole(block):
             return block
-        case Between():
+        case Edge() | Between():
             return dim.block
         case Packed(_, rows) | Fetched(rows):
             return rows

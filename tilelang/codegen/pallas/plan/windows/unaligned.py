@@ -18,6 +18,13 @@ can be the first that is read:
 
     cut     |a b c d e f .|              between multiples of a register's rows
     placed  |a b c d e f|                from the row where the tile begins, or would begin
+
+Of an array that is read a few positions in front of the tile, or behind it, a step sees the tile's
+own block, as those see it that read it in place, and the register tiles next to it:
+
+    x[t - 1]    |. . . c|d e f g|        the edge of the block before, and the tile's own
+    around      |d e f g|. . . c|
+    turned      |c d e f|g . . .|
 """
 
 from __future__ import annotations
@@ -31,6 +38,7 @@ from tilelang.codegen.pallas.plan.types import (
     SHORT,
     AxisPlan,
     Between,
+    Edge,
     Head,
     Iota,
     Named,
@@ -103,6 +111,36 @@ def block_number(axis: AxisPlan, shift: Expr, part: int, block: int, size: int) 
     return integers.clamped(total, -(-size // block))
 
 
+def edge(axis: AxisPlan, shift: Expr, tile: int, size: int) -> Edge | None:
+    """What a moved tile has of another block, where it is less than a block; None where it is not.
+
+    tile  positions of a register tile along the dimension, which has `size`
+    """
+    by = integers.value_of(shift)
+    if by is None or axis.base is not None or axis.length is not None or size <= axis.size:
+        return None
+    block = -(-abs(by) // tile) * tile
+    return next_to(axis, block, by > 0, size) if has_edge(axis, block) else None
+
+
+def edge_of(windows: Iterable[Window]) -> Edge | None:
+    """What a moved tile has of the block beside its own, of the windows that it lies in."""
+    dims = (dim for window in windows for dim in window.dims)
+    return next((dim for dim in dims if isinstance(dim, Edge)), None)
+
+
+def has_edge(axis: AxisPlan, block: int) -> bool:
+    """Whether tiles are several blocks of so many positions."""
+    return axis.size > block and axis.size % block == 0
+
+
+def next_to(axis: AxisPlan, block: int, after: bool, size: int) -> Edge:
+    """The `block` positions in front of a tile, or behind it."""
+    first = integers.mul(axis.number, axis.size // block)
+    number = integers.add(first, integers.const(axis.size // block if after else -1))
+    return Edge(axis.name, integers.clamped(number, -(-size // block)), block, after)
+
+
 def cut_rows(axis: AxisPlan, shift: Expr, tile: int, size: int) -> Between:
     """The rows that a moved tile has of an array of `size` rows.
 
@@ -170,6 +208,24 @@ def joined(
     if kind.dtype != wide:
         value = apply("cast", (value,), tile, kind.dtype)
     return Named(value, f"{name}_moved")
+
+
+def with_edge(own: PExpr, beside: PExpr, by: int, dim: int, axis: AxisPlan, name: str) -> PExpr:
+    """A tile that is moved by so many positions, of its own block and of the edge beside that.
+
+    Behind the block the edge also lies in front of it, where positions are counted round.
+    """
+    kind, wide = own.type, wide_of(own.type.dtype)
+    narrow = kind.dtype != wide
+    parts = tuple(apply("cast", (e,), e.type.shape, wide) if narrow else e for e in (own, beside))
+    length = axis.size + int(beside.type.shape[dim])
+    shape = tuple(length if i == dim else d for i, d in enumerate(kind.shape))
+    around = Named(apply("concat", parts, shape, wide, (("axis", dim),)), f"{name}_around")
+    turned = Roll(around, integers.const(-by % length), dim, around.type)
+    value: PExpr = Head(turned, dim, Type(kind.shape, wide))
+    return Named(
+        apply("cast", (value,), kind.shape, kind.dtype) if narrow else value, f"{name}_moved"
+    )
 
 
 def _turns(rest: PExpr, block: int) -> PExpr:
