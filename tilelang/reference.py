@@ -141,7 +141,7 @@ def _views(
                 picks = memory[roots.get(index, index)]
                 picks = picks.reshape(-1)[positions[index]] if index in positions else picks
                 moved = below.take(picks.transpose(arg[1:]), axis=arg[0], mode="clip")
-            case "slice" | "spans" | "cast":
+            case "slice" | "spans" | "cast" | "ends":
                 raise AssertionError(f"{tensor.name} is no view of an author's")
             case never:
                 assert_never(never)

@@ -158,7 +158,7 @@ def test_planes(by):
 
 
 @cache
-def strict(kernel: tile.Kernel) -> Any:
+def strict(kernel: Any) -> Any:
     return tile.kernel(kernel.__wrapped__, interpret=flowing.strict(), checks=False)
 
 

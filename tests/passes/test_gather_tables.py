@@ -100,9 +100,9 @@ def test_it_means_the_same(dtype):
 @pytest.mark.parametrize("moved", [{"last": 7}, {"first": 1}, {"dim": 0}], ids=str)
 def test_planted(moved, monkeypatch):
     """Clamped to other numbers, or along the other dimension, of which it has 9 too."""
-    loaded = gather_tables_file._Picked.loaded
+    loaded = gather_tables_file._loaded
     monkeypatch.setattr(
-        gather_tables_file._Picked, "loaded", lambda self: loaded(replace(self, **moved))
+        gather_tables_file, "_loaded", lambda found: loaded(replace(found, **moved))
     )
     ir = ir_of(biased, floats(2, 3), floats(9, 9), PLACES)
     arrays = {"x": floats(2, 3), "bias": floats(9, 9), "places": PLACES}

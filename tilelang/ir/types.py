@@ -316,10 +316,12 @@ class View:
     "spans": of `arg[1]` ranges [s[i], s[i + 1]), where blocks of `arg[0]` of them begin (those that
     are not empty), and then where the blocks end.
     "cast": the same numbers in the dtype of the view.
+    "ends": along dimension `arg[0]`, turned round if `arg[1]`, with `arg[2]` copies of the first
+    number in front and copies of the last one behind.
     """
 
     source: str
-    how: Literal["reshape", "permute", "take", "slice", "spans", "cast"]
+    how: Literal["reshape", "permute", "take", "slice", "spans", "cast", "ends"]
     arg: tuple[int, ...]
     index: str = ""
 

@@ -117,8 +117,8 @@ class Printer:
                 times = self.shape(expr.type.shape)[-1] // self.shape(value.type.shape)[-1]
                 many = (1,) * (expr.type.rank - 1) + (times,)
                 return Call("jnp.tile", (self.node(value), ops.shape(many)))
-            case plan.GroupSum(member, rows):
-                return Call("group_sums", (self.node(member), self.node(rows)))
+            case plan.GroupSum() | plan.Diagonals():
+                return self._called(expr)
             case plan.Named(value, name):
                 return self._named(name, value)
             case plan.TakeRows() | plan.MovedRows():
@@ -217,6 +217,13 @@ class Printer:
         """The name of a block, or of its copy that is turned."""
         window = self.launch.window(ref).turned if turned else None
         return self.names.scratch[window.name] if window is not None else ref
+
+    def _called(self, value: plan.GroupSum | plan.Diagonals) -> Node:
+        """What a function of the module makes."""
+        if isinstance(value, plan.GroupSum):
+            return Call("group_sums", (self.node(value.member), self.node(value.rows)))
+        sizes = ops.shape(self.shape(value.type.shape))
+        return Call("diagonals", (self.node(value.line), self.node(value.first), sizes))
 
     def _rows_from(self, moved: plan.RowsFrom) -> Node:
         ref, part = moved.source.ref, self.select(moved.source.select)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilelang.codegen.pallas.plan.physical import GroupSum, Inner, MovedRows, RowsFrom, parts_of
+from tilelang.codegen.pallas.plan.physical import (
+    Diagonals,
+    GroupSum,
+    Inner,
+    MovedRows,
+    RowsFrom,
+    parts_of,
+)
 from tilelang.codegen.pallas.plan.types import Plan
 
 SPANS = '''\
@@ -104,6 +111,26 @@ def move_rows(source, target, held, by, first, stop, some: int) -> None:
     jax.lax.fori_loop(1, count, move_some, 0)'''
 
 
+DIAGONALS = '''\
+def diagonals(line: jax.Array, first: jax.Array, shape: tuple[int, int]) -> jax.Array:
+    """[i, j] is `line[0, first + j - i]`; behind an end, where there are 648 copies of it, that.
+
+    Each row is the one above it, turned by a lane: 128 rows and 512 lanes at a time.
+    """
+    rows, columns = shape
+    found = []
+    for row in range(0, rows, 128):
+        beside, height = [], min(128, rows - row)
+        for column in range(0, columns, 512):
+            width = min(512, columns - column)
+            wide = -(-(height + width) // 128) * 128
+            begin = jnp.clip(first + column - row - height + 1, 1, line.shape[1] - wide)
+            near = pltpu.roll(line, line.shape[1] - begin, 1)[:, :wide]
+            tall = jnp.broadcast_to(near, (-(-height // 8) * 8, wide))
+            turned = pltpu.roll(tall, (wide - height + 1) % wide, 1, stride=1, stride_axis=0)
+            beside.append(turned[:height, :width])
+        found.append(jnp.concatenate(beside, 1))
+    return jnp.concatenate(found, 0)'''
 CUT = '''\
 def rows_from(source, held, start, rows: int):
     """`rows` rows of a block from row `start` on, which may be any one, and lie outside of it.
@@ -144,6 +171,8 @@ def functions(plan: Plan) -> Iterator[str]:
         yield MOVE
     if any(isinstance(e, RowsFrom) for e in parts):
         yield CUT
+    if any(isinstance(e, Diagonals) for e in parts):
+        yield DIAGONALS
     short = (s for a in plan.launches if a.beside for s in a.beside.body if isinstance(s, Inner))
     if any(loop.carries for loop in short):
         yield ONCE

@@ -75,10 +75,10 @@ def _print_views(plan: Plan, block: Block, roots: set[str], needed: set[str] | N
         if needed is not None and tensor.name not in needed:
             continue
         if tensor.view is not None and plan.ir.root(tensor.name) in roots:
-            block.put(tensor.name, _viewed(tensor.view, tensor.dtype))
+            block.put(tensor.name, _viewed(plan, tensor, tensor.view))
 
 
-def _viewed(view: View, dtype: str) -> Node:
+def _viewed(plan: Plan, tensor: Tensor, view: View) -> Node:
     match view.how:
         case "reshape":
             return _reshaped(view.source, view.arg, None)
@@ -92,11 +92,23 @@ def _viewed(view: View, dtype: str) -> Node:
         case "slice":
             return Atom(f"{view.source}[{view.arg[0]}:{view.arg[1]}]")
         case "cast":
-            return Atom(f"{view.source}.astype({ops.dtype(dtype).text})")
+            return Atom(f"{view.source}.astype({ops.dtype(tensor.dtype).text})")
         case "spans":
             return Call("spans_of", (Atom(view.source), Atom(str(view.arg[0]))))
+        case "ends":
+            return _with_ends(plan.ir.tensor(view.source), tensor.shape, *view.arg)
         case _:
             assert_never(view.how)
+
+
+def _with_ends(source: Tensor, shape: tuple[int, ...], dim: int, back: int, side: int) -> Node:
+    """An array whose ends along a dimension go on, turned round if `back`."""
+    turned = ", ".join([*[":"] * dim, "::-1"])
+    name = Atom(f"{source.name}[{turned}]" if back else source.name)
+    behind = shape[dim] - source.shape[dim] - side
+    widths = ((side, behind) if d == dim else (0, 0) for d in range(len(shape)))
+    each = Group(tuple(Atom(str(width)) for width in widths))
+    return Call("jnp.pad", (name, each, Keyword("mode", Atom('"edge"'))))
 
 
 def _reshaped(source: str, shape: tuple[int, ...], permute: tuple[int, ...] | None) -> Node:

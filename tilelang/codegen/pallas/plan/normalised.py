@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from tilelang import ir
 from tilelang.codegen.pallas.passes.along_lanes import along_lanes
 from tilelang.codegen.pallas.passes.bool_bytes import bool_bytes
+from tilelang.codegen.pallas.passes.diagonals import diagonals
 from tilelang.codegen.pallas.passes.first_positions import first_positions
 from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
 from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
@@ -60,6 +61,7 @@ def normalised(
         ("name_shared", name_shared),
         ("turn_late", turn_late),
         ("inline_indices", inline_indices),
+        *((("diagonals", diagonals),) if wide else ()),
         ("gather_ahead", lambda k: gather_ahead(k, gathers, target)),
         ("flat_scalars", lambda k: flat_scalars(k, target)),
         ("scatter_rows", lambda k: scatter_rows(k, target)),

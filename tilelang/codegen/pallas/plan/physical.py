@@ -12,6 +12,7 @@ from tilelang.ir.integers import INT
 from tilelang.language.dtypes import itemsize, wide_of
 
 from .axis import Mask
+from .moved import Diagonals as Diagonals
 from .moved import MovedRows as MovedRows
 from .moved import RowsFrom as RowsFrom
 
@@ -258,7 +259,7 @@ class Named:
 
 PExpr = (
     Expr | Read | ScalarRead | Kept | InRange | Iota | TakeRows | Lane | Tiles | Rest | Recorded
-    | OverRows | Roll | RowsFrom | Head | Repeat | GroupSum | MovedRows | Named
+    | OverRows | Roll | RowsFrom | Head | Repeat | GroupSum | Diagonals | MovedRows | Named
 )  # fmt: skip
 
 
@@ -414,8 +415,8 @@ def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
             return (expr.place, *select_exprs(expr.select), *lane)
         case Tiles(position) | Rest(position) | Recorded(_, position):
             return (position,)
-        case Roll(first, second) | RowsFrom(first, second) | GroupSum(first, second):
-            return (first, second)
+        case Roll(a, b) | RowsFrom(a, b) | GroupSum(a, b) | Diagonals(a, b):
+            return (a, b)
         case MovedRows():
             return expr.exprs
         case Head(value) | Repeat(value) | Named(value) | OverRows(_, value):

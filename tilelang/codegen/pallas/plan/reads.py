@@ -13,6 +13,7 @@ from tilelang.ir import Expr, GridIndex, TileIndex, TileScalar, Var
 
 from .axis import AxisPlan
 from .physical import (
+    Diagonals,
     Inner,
     InRange,
     Keep,
@@ -86,7 +87,7 @@ def needs_tpu(launch: Launch) -> bool:
     has = launch.dims or launch.scalars or launch.scratch
     exprs = (e for s in launch.sections for stmt in s.body for e in exprs_of(stmt))
     streams = any(not w.stepped for w in launch.windows)
-    rolls = (isinstance(part, Roll) for e in exprs for part in walk_physical(e))
+    rolls = (isinstance(part, Roll | Diagonals) for e in exprs for part in walk_physical(e))
     return bool(asks or has or launch.flow or streams or launch.prefetches or any(rolls))
 
 

@@ -47,6 +47,8 @@ def map_physical(expr: PExpr, change: Change) -> PExpr:
         case physical.RowsFrom():
             source: Any = change(expr.source)
             return replace(expr, source=source, start=change(expr.start))
+        case physical.Diagonals():
+            return replace(expr, line=change(expr.line), first=change(expr.first))
         case physical.GroupSum():
             return replace(expr, member=change(expr.member), rows=change(expr.rows))
         case physical.MovedRows():

@@ -69,6 +69,7 @@ from .moved import MovedRows as MovedRows
 from .parts import Parts as Parts
 from .physical import All as All
 from .physical import Bind as Bind
+from .physical import Diagonals as Diagonals
 from .physical import GroupSum as GroupSum
 from .physical import Head as Head
 from .physical import Inner as Inner

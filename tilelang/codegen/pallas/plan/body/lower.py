@@ -455,6 +455,20 @@ def _group_sum(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     return Value(physical.GroupSum(member, rows, expr.type), "plain", expr.type.shape)
 
 
+def _diagonals(scope: Scope, expr: Apply, want: Layout | None) -> Value:
+    """What it begins with belongs to the first lanes of both tiles."""
+    line, first = expr.args
+    rows, columns = (_first_lane(scope.arrays.axes[str(axis)]) for axis in expr.type.shape)
+    begin = integers.shorter(integers.add(first, integers.sub(columns, rows)))
+    made = physical.Diagonals(lower(scope, line, "row").expr, lower(scope, begin).expr, expr.type)
+    return Value(made, "plain", expr.type.shape)
+
+
+def _first_lane(axis: AxisPlan) -> ir.Expr:
+    """The position, as the author counts, of the first lane of a tile."""
+    return integers.sub(axis.tile.origin, axis.shift or integers.const(0))
+
+
 _RULES: dict[str, Callable[[Scope, Apply, Layout | None], Value]] = {
     "full": _full,
     "expand_dims": _expand_dims,
@@ -466,6 +480,7 @@ _RULES: dict[str, Callable[[Scope, Apply, Layout | None], Value]] = {
     "narrow": _narrow,
     "dot": _dot,
     "group_sum": _group_sum,
+    "diagonals": _diagonals,
     **dict.fromkeys(("sum", "max", "min", "argmax", "argmin", "any", "all"), _reduce),
 }
 
