@@ -10,6 +10,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from examples.jagged.grouped_gemm import grouped_gemm
+from tests import derivatives
 from tests.derivatives import derived, launched, named
 from tests.partitions import divided
 from tests.passes.becomes import loops
@@ -202,6 +203,18 @@ def places_that_meet(x):
         y[t.index + 2] = x[t]
     for t in hl.tile(x.shape[0]):
         y[t.index + 1] = x[t] * 2
+    return y
+
+
+def stored_in_another_form(x):
+    """What is returned is not what is stored to, though it is the same."""
+    y = hl.zeros([1, x.shape[1]], dtype=hl.float32)
+    seen = y.unsqueeze(0)
+    for g in hl.grid(1):
+        acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tm in hl.tile(x.shape[0]):
+            acc = acc + x[tm, :].sum(0)
+        seen[0, g, :] = acc
     return y
 
 
@@ -406,6 +419,12 @@ def test_offsets_that_are_numbers_stay_those_of_the_whole(case):
     part = verify(local(ir, {factor: 4}))
     assert [p.tensor for p in part.params] == ["x", "offsets", "offsets_of_all"]
     assert list(parts_of(case)) == []
+
+
+def test_a_sum_that_is_stored_in_another_form():
+    """No plan takes such a store; the sum would be that of one device."""
+    ir, _ = derivatives.parsed(tile.kernel(stored_in_another_form), (tile.spec((8, 4), F),))
+    assert found(ir)["tm"].why == "y is stored in another shape, and added up"
 
 
 @pytest.mark.parametrize("case", OBSTACLES)

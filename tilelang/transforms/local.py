@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from .. import ir
 from ..ir import definitions as assigned
 from ..ir import exprs_of, inlined, map_body
+from ..ir.integers import INT
 from ..ir.traversal import loads, map_range
 from .multiples import uncast
-from .partition import FOLDS, INT, Factor
+from .partition import FOLDS, Factor
 from .positions import limits, of_whole
 
 

@@ -42,7 +42,6 @@ from ..ir import (
     Stmt,
     Store,
     TileScalar,
-    Type,
     Var,
     axis_of,
     every_access,
@@ -72,7 +71,6 @@ from .views import Place, alike, with_views
 
 Kind = Literal["parallel", "rows", "groups", "sum", "max", "min"]
 FOLDS: Mapping[str, Kind] = {"sum": "sum", "max": "max", "min": "min"}
-INT = Type((), "int32")
 SHAPED = SAME - {"reshape"}  # keep elements apart
 
 
@@ -360,7 +358,10 @@ def _from_zero(added: frozenset[str], known: _Kernel) -> None:
 
 
 def _put_together(added: Mapping[str, str], known: _Kernel) -> tuple[tuple[str, str], ...]:
-    """What is added up, in all its forms."""
+    """What is added up, in all its forms, none of which says what the others begin with."""
+    for name in sorted(added):
+        if known.ir.tensor(name).view is not None:
+            raise _Obstacle(f"{known.ir.root(name)} is stored in another shape, and added up")
     forms = ((form, d) for name, d in added.items() for form in with_views(known.ir, {name}))
     return tuple(sorted(forms))
 
