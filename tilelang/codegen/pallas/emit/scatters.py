@@ -33,74 +33,72 @@ COPY = """
 def {copy}({lane}, {row}):
     @made
 """
-NEXT_OF = """
-def {next_of}({lane}, {stop}):  # the next lane with the same place, or the end
-    {row}, _ = {place_of}({lane})
-
-    def {compare}({later}, {found}):
-        {other}, {stored} = {place_of}({later})
-        {same} = {stored} & ({other_unit} == {unit})
-        return jnp.where({same} & ({found} == {stop}), {later}, {found})
-
-    return jax.lax.fori_loop({lane} + 1, {stop}, {compare}, {stop})
-"""
 SOME = """
 {first} = {number} * {together}
 {stop} = {some_stop}
 
+{places} = [({lane}, *{place_of}({lane})) for {lane} in {some_lanes}]
+@alive
 @moved
+"""
+EVERY, AT_MOST = "{first} + {number}", "jnp.minimum({first} + {number}, {stop} - 1)"
+# Behind the last lane there is none.
+ALIVE = """
+{places} = [
+    ({lane}, {row}, {stored} & ({first} + {number} < {stop}))
+    for {number}, ({lane}, {row}, {stored}) in enumerate({places})
+]
 """
 # Rows are stored unread: the last one of every place.
 REPLACED = """
-def {start_copy}({lane}, {started}):
-    {row}, {stored} = {place_of}({lane})
-    {last} = {stored} & ({next_of}({lane}, {stop}) == {stop})
+{started} = 0
+for {number}, ({lane}, {row}, {stored}) in enumerate({places}, 1):
+    for _, {other}, {later} in {places}[{number}:]:
+        {stored} &= ~({later} & ({other} == {row}))
 
-    @pl.when({last})
+    @pl.when({stored})
     def {start}():
         {row_copy}({lane}, {row}).start()
 
-    return {started} + jnp.where({last}, 1, 0)
-
-{started} = jax.lax.fori_loop({first}, {stop}, {start_copy}, 0)
+    {started} += jnp.where({stored}, 1, 0)
 
 @wait
 """
 # All places are fetched, changed in the order of the rows, and brought back.
 CHANGED = """
-def {start_fetch}({lane}, {started}):
-    {row}, {stored} = {place_of}({lane})
+{fetched} = 0
+for {slot}, ({lane}, {row}, {stored}) in enumerate({places}):
 
     @pl.when({stored})
     def {start}():
-        {fetch}({lane} - {first}, {row}).start()
+        {fetch}({slot}, {row}).start()
 
-    return {started} + jnp.where({stored}, 1, 0)
-
-{fetched} = jax.lax.fori_loop({first}, {stop}, {start_fetch}, 0)
+    {fetched} += jnp.where({stored}, 1, 0)
 
 @wait_for_places
 
-def {change_row}({lane}, {started}):
-    {row}, {stored} = {place_of}({lane})
-    {slot}, {following} = {lane} - {first}, {next_of}({lane}, {stop})
-    {last} = {stored} & ({following} == {stop})
+{started} = 0
+for {slot}, ({lane}, {row}, {stored}) in enumerate({places}):
+    {following} = {together}  # the next one with the same place, or the end
+    for {number} in reversed(range({slot} + 1, {together})):
+        _, {other}, {later} = {places}[{number}]
+        {same} = {later} & ({other_unit} == {unit})
+        {following} = jnp.where({same}, {number}, {following})
+    {last} = {stored} & ({following} == {together})
 
     @pl.when({stored})
     def {change}():
         @changed
 
-    @pl.when({stored} & ({following} < {stop}))
+    @pl.when({stored} & ({following} < {together}))
     def {hand_on}():
-        {places}[{following} - {first}] = {places}[{slot}]
+        {held}[{following}] = {held}[{slot}]
 
     @pl.when({last})
     def {start}():
         {bring_back}({slot}, {row}).start()
 
-    return {started} + jnp.where({last}, 1, 0)
-
-{started} = jax.lax.fori_loop({first}, {stop}, {change_row}, 0)
+    {started} += jnp.where({last}, 1, 0)
 
 @wait
 """
@@ -113,13 +111,13 @@ def {store}():
 
 """
 WORDS = (
-    "lane", "row", "stored", "later", "found", "other", "same", "compare", "number", "first",
-    "stop", "slot", "following", "last", "started", "fetched", "start", "change", "hand_on",
-    "store", "start_copy", "start_fetch", "change_row", "chosen", "old",
+    "lane", "row", "stored", "later", "other", "same", "number", "first", "stop", "slot", "last",
+    "following", "started", "fetched", "start", "change", "hand_on", "store", "chosen", "old",
+    "places",
 )  # fmt: skip
 # Those that the scope of the step knows: a name is given out once.
 FUNCTIONS = (
-    "place_of", "there", "row_copy", "fetch", "bring_back", "next_of", "store_some", "store_row",
+    "place_of", "there", "row_copy", "fetch", "bring_back", "store_some", "store_row",
 )  # fmt: skip
 
 
@@ -221,28 +219,49 @@ def _far(s: Storing) -> list[str]:
     lines = [*_place_of(s), *_copies(s), ""]
     if rows.together == 1:
         return [*lines, *_one_by_one(s)]
-    unit, other = w["row"], w["other"]
-    if rows.tile > 1:
-        unit, other = (f"jax.lax.div({name}, {rows.tile})" for name in (unit, other))
     scope = s.printer.scope()
     scope.locals[FIRST.name] = w["first"]
     assert rows.stop is not None
-    if rows.changes:
-        moved = filled(
-            CHANGED,
-            {**w, "places": s.printer.names.scratch[rows.places]},
-            wait_for_places=_wait(w["fetch"], w["fetched"]),
-            changed=_change(s, w["slot"], 12),
-            wait=_wait(w["bring_back"], w["started"]),
-        )
-    else:
-        moved = filled(REPLACED, w, wait=_wait(w["row_copy"], w["started"]))
-    some = filled(
-        SOME, {**w, "together": str(rows.together), "some_stop": scope.text(rows.stop)}, moved=moved
+    whole = lanes % rows.together == 0
+    lane = (EVERY if whole else AT_MOST).format(**w)
+    moved = (
+        _changed(s)
+        if rows.changes
+        else filled(REPLACED, w, wait=_wait(w["row_copy"], w["started"]))
     )
-    turns = -(-lanes // rows.together)
-    next_of = filled(NEXT_OF, {**w, "unit": unit, "other_unit": other})
-    return [*lines, *next_of, "", *loop(w["store_some"], w["number"], some, turns)]
+    some = filled(
+        SOME,
+        {
+            **w,
+            "together": str(rows.together),
+            "some_stop": scope.text(rows.stop),
+            "some_lanes": f"({lane} for {w['number']} in range({rows.together}))",
+        },
+        alive=[] if whole else filled(ALIVE, w),
+        moved=moved,
+    )
+    return [*lines, *loop(w["store_some"], w["number"], some, -(-lanes // rows.together))]
+
+
+def _changed(s: Storing) -> list[str]:
+    """The lines that change what was fetched; of narrow types a register tile is a place."""
+    w, rows = s.words, s.rows
+    unit, other = w["row"], w["other"]
+    if rows.tile > 1:
+        unit, other = (f"jax.lax.div({name}, {rows.tile})" for name in (unit, other))
+    return filled(
+        CHANGED,
+        {
+            **w,
+            "held": s.printer.names.scratch[rows.places],
+            "together": str(rows.together),
+            "unit": unit,
+            "other_unit": other,
+        },
+        wait_for_places=_wait(w["fetch"], w["fetched"]),
+        changed=_change(s, w["slot"], 12),
+        wait=_wait(w["bring_back"], w["started"]),
+    )
 
 
 def _place_of(s: Storing) -> list[str]:
