@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tilelang as tile
 import tilelang.language as hl
 from examples.jagged.jagged_layer_norm import jagged_layer_norm
 from examples.jagged.jagged_softmax import jagged_softmax
+from tests import derivatives
 from tests.partitions import divided
 from tests.transforms.test_partition import F, found, parsed
 from tilelang.analysis import analyze
@@ -93,6 +95,19 @@ def shares(x, w, offsets):
     return y
 
 
+def stored_twice(x, w):
+    """Every row of x over its sum, twice: a value of one loop goes to places of another in it."""
+    y = hl.zeros([32, x.shape[1]], dtype=hl.float32)
+    for t in hl.tile(16):
+        total = hl.zeros([t], dtype=hl.float32)
+        for k in hl.tile(x.shape[1]):
+            total = total + x[t, k].sum(1)
+        for i in hl.grid(2):
+            for k in hl.tile(x.shape[1]):
+                y[i * 16 + t.index, k] = x[t, k] / total[:, None] * w[i]
+    return y
+
+
 def stages_of(kernel, axes, *shapes):
     ir = parsed(kernel, *shapes)
     facts = analyze(ir)
@@ -149,6 +164,14 @@ def test_what_iterations_meet_has_no_stages():
 
 def test_what_another_loop_carries_has_no_stages():
     assert stages_of(faded, {"t"}, X) == ()
+
+
+def test_a_sum_that_would_lie_at_several_places_has_no_stages():
+    x, w = np.random.default_rng(0).uniform(1, 2, (16, 6)).astype(np.float32), np.float32([1, 3])
+    ir, facts = derivatives.parsed(tile.kernel(stored_twice), (x, w))
+    (columns,) = (f for f in factors(ir, facts) if "k" in f.axes)
+    assert columns.size == 6 and staged(ir, facts, [columns]) == ()
+    assert list(divided(ir, {"x": x, "w": w})) == []
 
 
 def test_several_launches_have_no_stages():

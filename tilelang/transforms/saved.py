@@ -208,7 +208,11 @@ class Residuals:
         graph = self.launched.graph
         own = [d for d in expr.type.shape if isinstance(d, str)]
         moved = {d: self._offset(d) for d in own}
-        around = graph.ordered(graph.scope(expr))
+        scope = graph.scope(expr)
+        offsets = (m.read.offset for m in moved.values() if m and isinstance(m.read, ir.Along))
+        if any(offset is not None and not graph.scope(offset) <= scope for offset in offsets):
+            return None  # it lies at several places, and is one value
+        around = graph.ordered(scope)
         rows = [d for d in own if moved[d] is None]
         rows += [a for a in around if graph.ranges[a].axis.kind == "grid"]
         apart = {axis for d in rows for axis in self._apart(d)}
