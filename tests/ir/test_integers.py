@@ -180,6 +180,8 @@ def test_no_negation_is_negated() -> None:
     assert integers.sub(H, minus) == apply("add", H, G)
     assert integers.add(H, minus) == apply("sub", H, G)
     assert integers.sub(G, apply("neg", G)) == apply("add", G, G)
+    assert integers.sub(apply("add", G, H), G) == H  # b + n - b, of a range that is counted from 0
+    assert integers.sub(apply("add", G, H), H) == G
 
 
 def test_a_planted_bug_of_folding_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

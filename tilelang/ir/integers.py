@@ -58,7 +58,11 @@ def sub(a: Expr, b: Expr) -> Expr:
         return a
     if (value := _negated(b)) is not None:
         return add(a, value)
-    return const(0) if a == b else Apply("sub", (a, b), INT)
+    match a:
+        case Apply("add", (x, y)) if b in (x, y):
+            return y if b == x else x
+        case _:
+            return const(0) if a == b else Apply("sub", (a, b), INT)
 
 
 def mul(a: Expr, by: int) -> Expr:
