@@ -263,8 +263,9 @@ def test_what_does_not(function):
 
 
 def test_another_element_of_the_array_is_another_array():
-    with pytest.raises(ParseError, match="every tile of tm stores to the same elements of y"):
+    with pytest.raises(ParseError, match="every tile of tm stores to the same elements") as caught:
         tile.kernel(other_element).source(X)
+    assert caught.value.hint == "carry the value over the loop, or use hl.atomic_add(y, ...)"
 
 
 def test_the_message():

@@ -82,7 +82,7 @@ def looks_back(x, ids):
     """Ranges that end with the one tile of a loop, which an index of the grid moves."""
     y = hl.zeros([64], dtype=hl.float32)
     for k in hl.grid(4):
-        for tq in hl.tile(16):
+        for tq in hl.tile(16, block_size=16):
             m = hl.zeros([tq], dtype=hl.float32)
             for tk in hl.tile(hl.maximum(0, tq.begin - 7), tq.end):
                 seen = tk.index[None, :] <= tq.index[:, None]
@@ -95,6 +95,6 @@ def looks_back(x, ids):
 def test_what_moves_the_tile_of_a_bound_is_in_the_table(form):
     rows, ids = np.arange(128, dtype=np.float32).reshape(64, 2), np.arange(16)[::-1].copy()
     made = tile.kernel(looks_back)(
-        rows, ids.astype(np.int32), config=tile.Config({"tq": 16, "tk": 8}, loop_type=form)
+        rows, ids.astype(np.int32), config=tile.Config({"tk": 8}, loop_type=form)
     )
     np.testing.assert_array_equal(made, np.cumsum(rows.sum(1).reshape(4, 16)[:, ids], 1).ravel())

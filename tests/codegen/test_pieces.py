@@ -30,8 +30,8 @@ def walked(x, keys, values, offsets, kind: hl.constexpr):
                 scores = hl.where(tm.index[:, None] >= tk.index[None, :], scores, -8.0)
                 best = hl.maximum(m, scores.amax(-1))
                 near = hl.where(scores > best[:, None] - 4, scores, 0.0)
-                if kind == "columns":  # a sum over the rows
-                    near = near + scores.sum(0)[None, :]
+                if kind == "columns":  # a maximum over the rows, which cancels out
+                    near = (near + scores.amax(0)[None, :]) - scores.amax(0)[None, :]
                 if kind == "turned":  # a row of the product for each key
                     acc = acc + hl.dot(hl.dot(keys[tk, :], x[tm, :].T).T, values[tk, :])
                 acc = acc + hl.dot(near, values[tk, :]) + (best - m)[:, None]

@@ -182,10 +182,10 @@ def tile_around_grid(x):
     return y
 
 
-def sums_before(x):
+def sums_before(x, block: hl.constexpr = 8):
     chunk = 32
     y = hl.zeros(x.shape, dtype=hl.float32)
-    for tm in hl.tile(chunk):
+    for tm in hl.tile(chunk, block_size=block):
         for c in hl.grid(x.shape[0] // chunk):
             acc = hl.zeros([tm, x.shape[1]], dtype=hl.float32)
             for tk in hl.tile(tm.end):
@@ -223,8 +223,8 @@ def test_ranges_that_end_where_an_outer_tile_does():
     """The rows of a chunk up to the end of the tile: what that is, the block says."""
     x = np.random.default_rng(0).standard_normal((96, 24)).astype(np.float32)
     for block in (8, 32):
-        blocks = tile.Config({"tm": block, "tk": 16})
-        found = np.asarray(tile.kernel(sums_before)(x, config=blocks)).reshape(3, 32, 24)
+        blocks = tile.Config({"tk": 16})
+        found = np.asarray(tile.kernel(sums_before)(x, block, config=blocks)).reshape(3, 32, 24)
         ends = [row // block * block + block for row in range(32)]
         wanted = np.stack([x.reshape(3, 32, 24)[:, :end].sum(1) for end in ends], 1)
         np.testing.assert_allclose(found, wanted, atol=1e-4)

@@ -18,11 +18,11 @@ from tilelang.codegen.triton.plan.problem import Prepared
 
 
 @tile.kernel
-def triangle(x, w):
+def triangle(x, w, rows: hl.constexpr):
     """Sums over the columns up to the diagonal, and over those from it on."""
     M, N = x.shape[0], w.shape[1]
     low, high = hl.empty([M, N], dtype=hl.float32), hl.empty([M, N], dtype=hl.float32)
-    for t in hl.tile(M):
+    for t in hl.tile(M, block_size=rows):
         acc = hl.zeros([t, N], dtype=hl.float32)
         for k in hl.tile(t.end):
             acc = hl.dot(x[t, k], w[k, :], acc=acc)
@@ -49,8 +49,8 @@ def twice_around(x, offsets):
 
 def text(rows, t, k):
     specs = tile.spec((rows, rows), "bfloat16"), tile.spec((rows, 64), "bfloat16")
-    config = tile.Config({"t": t, "k": k, "k_1": k}, indexing="pointer")
-    return triangle.source(*specs, target="cuda:sm90", config=config)
+    config = tile.Config({"k": k, "k_1": k}, indexing="pointer")
+    return triangle.source(*specs, t, target="cuda:sm90", config=config)
 
 
 def masks(*sizes):
@@ -78,8 +78,8 @@ def test_planted_edges_of_tiles_are_multiples_of_anything(monkeypatch):
     monkeypatch.setattr(Prepared, "is_multiple", lambda self, bound, of: True)
     fresh = tile.kernel(triangle.__wrapped__)
     specs = tile.spec((480, 480), "bfloat16"), tile.spec((480, 64), "bfloat16")
-    config = tile.Config({"t": 128, "k": 64, "k_1": 64}, indexing="pointer")
-    assert "k_in" not in fresh.source(*specs, target="cuda:sm90", config=config)
+    config = tile.Config({"k": 64, "k_1": 64}, indexing="pointer")
+    assert "k_in" not in fresh.source(*specs, 128, target="cuda:sm90", config=config)
 
 
 def test_loops_over_one_range_share_its_ends():

@@ -61,7 +61,8 @@ def counted(rng: random.Random) -> Program:
         value = Reduce(rng.choice(("sum", "max")), "t", source)
         store = Store("y1", (*some, place), value, masks=_masks(place, tensors, rng))
         tensors.append(Tensor("y1", (), "float32", "output", rng.choice((0.0, 3.0, None))))
-    else:
+    else:  # another row for each tile: its block is the author's
+        over = replace(over, block=rng.choice((4, 8, 16)))
         scale = Load("scale1", (*some, place))
         tensors.append(Tensor("scale1", (), "float32", "input"))
         store = Store("y1", (*some, Pick("t")), Binary("*", source, scale))

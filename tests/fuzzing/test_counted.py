@@ -86,7 +86,7 @@ def test_planted_blocks_that_nobody_looks_at(monkeypatch) -> None:
 
 
 def test_they_are_drawn() -> None:
-    programs = [p for s in range(812110, 812160) if open_numbers(p := compose(s).program)]
+    programs = [p for s in range(812110, 812210) if open_numbers(p := compose(s).program)]
     assert len(programs) >= 3
     assert any(isinstance(part, If) for p in programs for part in parts(p.body))
     assert any(a.length for p in programs for a in p.axes)

@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from tests.analysis import test_cuts, test_folds, test_lags, test_order
+from tests.analysis import (
+    test_cuts,
+    test_folds,
+    test_lags,
+    test_order,
+    test_positions_in_tiles,
+)
 from tests.codegen import (
     test_block_groups,
     test_changed_numbers,
@@ -61,7 +67,7 @@ from tests.passes import (
     test_wide_operands,
 )
 from tests.schedule import test_estimate, test_rewriting, test_verify, test_within
-from tilelang.analysis import axes, cuts, folds, lags, order, uses
+from tilelang.analysis import axes, cuts, drawn, folds, lags, order, uses, written
 from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions, host
 from tilelang.codegen.pallas.passes import (
@@ -437,13 +443,13 @@ MUTATIONS = (
         test_folds.test_the_words_for_what_is_taken_off,
     ),
     Mutation(
-        "a loop is cut in one way", cuts, "CUTS", ((0, 7), (0, 7)),
+        "a loop is cut in one way", cuts, "CUTS", (8, 8),
         lambda: test_cuts.test_what_an_online_softmax_must_not_do_once_for_every_tile(
             test_cuts.turned
         ),
     ),
     Mutation(
-        "all rows are the same", cuts._Drawn, "numbers",
+        "all rows are the same", drawn.Drawn, "numbers",
         lambda memory, name, dtype, at, shape: np.ones(shape, np.float32),
         lambda: test_cuts.test_what_an_online_softmax_must_not_do_once_for_every_tile(
             test_cuts.unscaled
@@ -454,13 +460,44 @@ MUTATIONS = (
         test_cuts.test_a_choice_that_ids_in_order_make_right,
     ),
     Mutation(
-        "integers in memory are of one size", cuts, "MOST", (2,),
+        "integers in memory are of one size", drawn, "MOST", (2, 2, 2, 2),
         lambda: test_cuts.test_a_condition_that_memory_decides(500),
     ),
     Mutation(
         "what a loop stores of a carry is what it leaves", stays, "_in_numbers",
         lambda fact, *asked: fact,
         test_cuts.test_what_the_last_tile_stores_of_a_carry,
+    ),
+    Mutation(
+        "what a tile stores at its own positions is not asked", cuts, "_asked",
+        lambda *asked: frozenset(),
+        lambda: test_positions_in_tiles.test_what_goes_by_the_tile_is_refused(
+            test_positions_in_tiles.causal_without_a_mask
+        ),
+    ),
+    Mutation(
+        "what a loop stored is what was there before", drawn, "seen",
+        lambda log, tensor, at, found: found,
+        lambda: test_positions_in_tiles.test_what_goes_by_the_tile_is_refused(
+            test_positions_in_tiles.in_two_steps
+        ),
+    ),
+    Mutation(
+        "what nobody stored is like any number", written, "_before", lambda *asked: np.nan,
+        lambda: test_positions_in_tiles.test_what_cancels_out_is_taken(
+            test_positions_in_tiles.where_any_is
+        ),
+    ),
+    Mutation(
+        "a place that names its tile is one of its positions", cuts, "_tiles",
+        lambda parts: set(),
+        test_positions_in_tiles.test_a_place_for_each_tile_is_taken,
+    ),
+    Mutation(
+        "a short loop inside is one of its turns", cuts, "LONGEST", 0,
+        lambda: test_positions_in_tiles.test_what_goes_by_the_tile_is_refused(
+            test_positions_in_tiles.causal_without_a_mask
+        ),
     ),
     Mutation(
         "a carry is what is stored", cuts, "_leaves", lambda *asked: True,
@@ -521,7 +558,7 @@ MUTATIONS = (
     Mutation(
         "what the tile before left is this tile's", lags._LaggingTiles, "taken_over",
         lambda tiles, expr, at=None, over=None: (),
-        lambda: test_lags.test_what_goes_by_the_tile_before(test_lags.stored_before),
+        test_lags.test_the_message,
     ),
     Mutation(
         "what changes places inside of a tile is the tile's own", lags, "_carries",

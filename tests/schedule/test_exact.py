@@ -116,7 +116,7 @@ def positions(x, offsets):
     T, H, D = x.shape
     y = hl.zeros([T, H, D], dtype=hl.float32)
     for h, g in hl.grid([H, offsets.shape[0] - 1]):
-        for tm in hl.tile(offsets[g], offsets[g + 1]):
+        for tm in hl.tile(offsets[g], offsets[g + 1], block_size=16):
             inside = (tm.index - offsets[g]).to(hl.float32)
             y[tm, h, :] = x[tm, h, :] * 0 + inside[:, None] + (tm.end - tm.begin) * 1000
     return y
@@ -124,7 +124,7 @@ def positions(x, offsets):
 
 def test_a_tile_begins_with_its_range():
     x, offsets = np.ones((50, 2, 8), np.float32), np.array([3, 7, 44], np.int32)
-    result = positions(x, offsets, config=tile.Config({"tm": 16}, windows="exact"))
+    result = positions(x, offsets, config=tile.Config(windows="exact"))
     exact = np.zeros(50)
     exact[3:7] = np.arange(4) + 4000
     inside = np.arange(37)
@@ -138,7 +138,7 @@ def test_a_tile_begins_with_its_range():
 def test_ranges_of_a_blocks_length_are_one_tile(windows, tiles):
     """Aligned blocks share them out: each range touches two."""
     x, offsets = np.ones((58, 2, 8), np.float32), np.array([10, 26, 42, 58], np.int32) - 4
-    result = positions(x, offsets, config=tile.Config({"tm": 16}, windows=windows))
+    result = positions(x, offsets, config=tile.Config(windows=windows))
     lengths = np.asarray(result)[6:54] // 1000
     assert set(np.unique(lengths)) == tiles
 

@@ -45,7 +45,7 @@ def analyze(ir: KernelIR) -> Facts:
         outputs=output_facts(refs, known),
         positions=position_facts(refs, known),
         numbers=number_facts(refs, known),
-        stores=store_facts(ir, defined, known, {a: c.stores for a, c in changed.items()}),
+        stores=store_facts(ir, defined, known, changed),
         sorted=tuple(sorted({name for name, _ in known.sorted})),
         leaving=leaving(refs, known),
         folds=fold_facts(ir, defined, changed),

@@ -1,215 +1,210 @@
 """changes(ir) -> what goes by how loops are cut into tiles, seen in numbers.
 
-    [ a | b | c c | d d d ]   seven positions in four tiles, and in one: online softmax, a mean that
-    [ a   b   c c   d d d ]   is kept up to date, log(exp(acc) + sum) are worth the same after both
+    [ a b | c d | e f | g ]   a short range in tiles of two, and in one: online softmax, a mean that
+    [ a b   c d   e f   g ]   is kept up to date, log(exp(acc) + sum) are worth the same after both,
+                              and so is each row of causal attention; a mean of each tile is not
 
 The body is computed in float32 with numbers made up for what is in memory, one for each position.
 Two results that differ, also where numbers rise, are a proof that some call has two results; a
 carry that differs by a choice of its own, which what is stored takes out again, is none.  What
-cannot be computed here, such as what a loop stored and reads again, proves nothing.
+cannot be computed here, such as what another loop stored, proves nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import TypeVar
-from zlib import crc32
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..ir import (
-    Along,
     Assign,
     Body,
-    Carry,
     Expr,
     KernelIR,
     Load,
     Loop,
     Stmt,
     Store,
+    TileScalar,
+    children,
     statement_exprs,
+    walk,
 )
-from ..language.dtypes import is_float, to_numpy
+from ..ir.traversal import edges_of, index_exprs
 from ..language.moment import Array, Covered, Moment
 from .carries import Definitions, depends_on, sources_of
+from .drawn import MOST, UNKNOWN, Drawn, State, worth
 from .placed import Place, loops, placed
-from .stores import is_free
+from .stores import folds_over, is_free, sources
+from .written import CLOSE, Changed, Noted, differing, placed_at, unknown
 
-State = dict[str, Array]  # what could be computed
-Key = TypeVar("Key")
-MOST = (1, 2, 12, 1 << 10)  # of integers, at least half of it: conditions may ask for either
 RISES = (False, True)  # an author may know that ids rise, or times
-CUTS = ((0, 1, 2, 4, 7), (0, 7))  # where tiles begin and end
-OUTER = 2  # positions of a tile of a loop around, or behind
-APART = 4  # positions between those tiles that are tried
-LONGEST = 16  # positions of a loop inside
+CUTS = (2, 16)  # blocks
+POSITIONS = 7  # of a loop, if it is longer than a short one
+LONGEST = 16  # positions of a short loop
 LARGEST = 1 << 17  # elements of a value: a thousand numbers in a hundred rows
-MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2**64 by the golden ratio: Knuth, TAOCP 6.4
-CLOSE = 1e-4  # of values near 1 in float32, which the order of a sum changes by 1e-6
-UNKNOWN = (LookupError, TypeError, ValueError)  # NumPy has no 2 ** -1 of integers, no max of none
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """Memory that is made up.
-
-    rises           with the position
-    sizes           which of MOST, and which iteration of loops over numbers around
-    stored, wanted  arrays that the kernel changes, and names that are computed at all
-    """
-
-    ir: KernelIR
-    rises: bool
-    sizes: int
-    stored: frozenset[str]
-    wanted: frozenset[str]
-
-    def load(self, load: Load, moment: Moment) -> Array:
-        """Numbers that are made up for the positions; none of what the kernel stores."""
-        if self.ir.root(load.tensor) in self.stored:
-            raise LookupError(load.tensor)
-        shape = moment.lengths(load.type.shape)
-        found = self.numbers(load.tensor, load.type.dtype, moment.positions(load.index), shape)
-        return found if load.mask is None else np.where(moment.value(load.mask), found, load.other)
-
-    def dtype(self, name: str) -> str:
-        """Narrow floats are not rounded: that is no difference that an author means."""
-        return "float32" if is_float(name) else name
-
-    def numbers(self, name: str, dtype: str, at: Iterable[Array], shape: tuple[int, ...]) -> Array:
-        """One for each position: floats near 1 that grow, so that maxima move, either bool."""
-        mixed = np.asarray(np.uint64(crc32(f"{name} {self.sizes}".encode())) * MULTIPLIER)
-        total, most = np.asarray(0), MOST[self.sizes]
-        for positions in at:
-            mixed = (mixed ^ (mixed >> np.uint64(29))) + positions.astype(np.uint64)
-            mixed, total = mixed * MULTIPLIER, total + positions
-        unit = (mixed >> np.uint64(11)) / 2.0**53
-        if is_float(dtype):
-            found = 0.5 + total % 64 / 64 + (0.0 if self.rises else unit)
-        elif dtype == "bool":
-            found = unit < 0.5
-        else:
-            found = most // 2 + (total // 4 if self.rises else np.floor(unit * (most - most // 2)))
-        return np.broadcast_to(found.astype(to_numpy(self.dtype(dtype))), shape)
-
-    def carried(self, carry: Carry, moment: Moment) -> State:
-        """A value of which nothing is known, where it can be made up."""
-        kind = carry.init.type
-        try:
-            shape = moment.lengths(kind.shape)
-        except LookupError:
-            return {}
-        return {
-            carry.name: self.numbers(carry.name, kind.dtype, np.indices(shape, sparse=True), shape)
-        }
-
-    def begin(self, axis: str, moment: Moment) -> int:
-        """Where a loop begins, 0 if nobody knows."""
-        return int(_known({axis: self.ir.axis(axis).begin}, moment).get(axis, 0))
-
-    def one(self, axis: str, moment: Moment) -> Covered:
-        """An iteration of a loop."""
-        known, begin = self.ir.axis(axis), self.begin(axis, moment)
-        if known.kind == "tile":  # of rows that see all of CUTS, or none, or a part of them
-            begin += self.sizes * APART
-            return Covered(begin, begin + OUTER)
-        begin, end = known.static or (begin, begin + MOST[self.sizes])
-        at = begin + (max(end - begin, 1) - 1) * self.sizes // (len(MOST) - 1)
-        return Covered(at, at + 1)
-
-
-@dataclass(frozen=True)
-class Changed:
-    """Carries of a loop, by name, that are not the same however it is cut.
-
-    stores  those in it of which the last tile's value is not, by their place in its body
-    """
-
-    carries: frozenset[str] = frozenset()
-    stores: frozenset[int] = frozenset()
 
 
 def changes(ir: KernelIR, defined: Definitions) -> dict[str, Changed]:
     """Those of every loop over tiles that a config cuts."""
-    every = ((loop, around) for loop, around in loops(ir).values() if loop.carries)
-    free = ((loop, around) for loop, around in every if is_free(loop.axis, ir))
-    return {loop.axis: _loop(ir, loop, around, defined) for loop, around in free}
+    free = ((loop, around) for loop, around in loops(ir).values() if is_free(loop.axis, ir))
+    stores = _stores(ir, defined)
+    asked = ((loop, around, _asked(ir, loop, stores)) for loop, around in free)
+    return {
+        loop.axis: _loop(ir, loop, around, defined, arrays)
+        for loop, around, arrays in asked
+        if loop.carries or arrays
+    }
 
 
-def _loop(ir: KernelIR, loop: Loop, around: Place, defined: Definitions) -> Changed:
+@dataclass(frozen=True)
+class _Stored:
+    """A store: the array, the loops around it, and what it is computed from.
+
+    tiles  axes by whose tiles, and not positions alone, it may go; those that its place names
+    names  carries among them
+    """
+
+    array: str
+    around: Place
+    tiles: frozenset[str]
+    places: frozenset[str]
+    names: frozenset[str]
+
+
+def _stores(ir: KernelIR, defined: Definitions) -> list[_Stored]:
+    """All of the kernel."""
+    found: list[_Stored] = []
+    for store, around in placed(ir.body):
+        if isinstance(store, Store):
+            exprs = [*statement_exprs(store), *edges_of(ir.axis(a) for a in around)]
+            index = [e for entry in store.index for e in index_exprs(entry)]
+            parts, named = (list(sources(e, ir, defined)) for e in (exprs, index))
+            tiles = _tiles(parts) | {a for e in parts for a in folds_over(e)}
+            names = frozenset[str]().union(*(sources_of(e, defined) for e in exprs))
+            array = ir.root(store.tensor)
+            found.append(_Stored(array, around, frozenset(tiles), frozenset(_tiles(named)), names))
+    return found
+
+
+def _tiles(parts: list[Expr]) -> set[str]:
+    return {e.axis for e in parts if isinstance(e, TileScalar)}
+
+
+def _asked(ir: KernelIR, loop: Loop, stores: list[_Stored]) -> frozenset[str]:
+    """Arrays of which the loop may leave something else for another cut, and that only it knows.
+
+    What another loop reads or stores, too, it may set right; a place that names the tile,
+    y[t.id] or y[t.begin], is one for each tile, as the author says.
+    """
+    axis, carried = loop.axis, frozenset(c.name for c in loop.carries)
+    found = {s.array for s in stores if axis in s.around}
+    found &= {s.array for s in stores if axis in s.tiles or carried & s.names}
+    found -= {s.array for s in stores if axis not in s.around or axis in s.places}
+    if not found:
+        return frozenset()
+    within = ((s, (*at, s.axis) if isinstance(s, Loop) else at) for s, at in placed(ir.body))
+    outside = (e for s, at in within if axis not in at for e in statement_exprs(s))
+    read = {e.tensor for part in outside for e in walk(part) if isinstance(e, Load)}
+    return frozenset(found - {ir.root(name) for name in read})
+
+
+def _loop(
+    ir: KernelIR, loop: Loop, around: Place, defined: Definitions, asked: frozenset[str]
+) -> Changed:
     """Those of one loop."""
-    stored = frozenset(ir.root(name) for name in ir.stored())
+    outside = frozenset(
+        ir.root(s.tensor)
+        for s, at in placed(ir.body)
+        if isinstance(s, Store) and loop.axis not in at
+    )
     wanted = _wanted(ir, loop, defined)
-    carries, stores = frozenset[str](), frozenset[int]()
+    own, every = (
+        frozenset(e.tensor for e in sources(edges, ir, defined) if isinstance(e, Load))
+        for edges in (tuple(edges_of(axes)) for axes in ([ir.axis(loop.axis)], ir.axes))
+    )
+    found = list[Changed]()
     with np.errstate(all="ignore"):
         for sizes in range(len(MOST)):
-            drawn = (_Drawn(ir, rises, sizes, stored, wanted) for rises in RISES)
-            first = _changed(loop, around, next(drawn), defined)
-            if first != Changed():
-                rising = _changed(loop, around, next(drawn), defined)
-                first = Changed(first.carries & rising.carries, first.stores & rising.stores)
-            carries, stores = carries | first.carries, stores | first.stores
-    return Changed(carries, stores)
+            drawn = (Drawn(ir, rises, sizes, outside, wanted, own, every) for rises in RISES)
+            first = _changed(loop, around, next(drawn), defined, asked)
+            if first.carries or first.stores:
+                rising = _changed(loop, around, next(drawn), defined, asked)
+                first = Changed(
+                    first.carries & rising.carries,
+                    first.stores & rising.stores,
+                    first.same | first.stores & rising.same,
+                )
+            found.append(first)
+    return Changed(
+        frozenset[str]().union(*(c.carries for c in found)),
+        frozenset[int]().union(*(c.stores for c in found)),
+        frozenset[int].intersection(*(c.same for c in found)),
+    )
 
 
-def _changed(loop: Loop, around: Place, memory: _Drawn, defined: Definitions) -> Changed:
+def _changed(
+    loop: Loop, around: Place, memory: Drawn, defined: Definitions, asked: frozenset[str]
+) -> Changed:
     """Those for one way to make up what is in memory."""
     here, rest = _reached(memory.ir.body, loop, around, memory, Moment(memory, most=LARGEST))
-    begin = memory.begin(loop.axis, here)
-    tiles = ([Covered(begin + a, begin + b) for a, b in pairwise(cut)] for cut in CUTS)
-    (one, last), (other, same) = (_state(loop, memory, here, cut) for cut in tiles)
+    cuts = [_cut(loop.axis, block, memory, here) for block in CUTS]
+    (one, before), (other, behind) = (_run(loop, memory, here, cut) for cut in cuts)
     found = frozenset(name for name in one.keys() & other if _differ(one[name], other[name]))
-    left, right = _stays(loop, last), _stays(loop, same)
-    stores = frozenset(at for at in left.keys() & right if _differ(left[at], right[at]))
-    if found and not _leaves(memory.ir, loop, around, defined):
-        after = [_stored(rest, memory, here.next(_outs(loop, state))) for state in (one, other)]
+    lost = unknown(before.log) | unknown(behind.log)
+    stores = differing(before.log, behind.log, map(memory.ir.tensor, sorted(asked - lost)))
+    same = frozenset(w.store for w in before.log if w.array in asked - lost) - stores
+    if found and not _leaves(memory.ir, loop, around, defined, same):
+        runs = ((one, before), (other, behind))
+        after = [_stored(rest, to, replace(here, memory=to).next(_outs(loop, s))) for s, to in runs]
         if not any(a is None or b is None or _differ(a, b) for a, b in zip(*after, strict=True)):
             found = frozenset()
-    return Changed(found, stores)
+    return Changed(found, stores, same)
 
 
-def _stays(loop: Loop, last: Moment) -> dict[int, Array]:
-    """What the last tile stores where all tiles do, by the place of the store."""
-    stores = {
-        at: s
-        for at, s in enumerate(loop.body)
-        if isinstance(s, Store) and s.combine is None
-        if not any(isinstance(entry, Along) and entry.axis == loop.axis for entry in s.index)
-    }
-    masks = _known({at: s.mask for at, s in stores.items() if s.mask is not None}, last)
-    sure = {
-        at: s.value for at, s in stores.items() if s.mask is None or np.all(masks.get(at, False))
-    }
-    return _known(sure, last)
+def _cut(axis: str, block: int, memory: Drawn, moment: Moment) -> list[Covered]:
+    """A loop, or the first positions of it, in tiles of a block; they have numbers where all do."""
+    known, begin = memory.ir.axis(axis), memory.begin(axis, moment)
+    length = int(worth({axis: known.end}, moment).get(axis, begin)) - begin
+    end = begin + (length if 1 < length <= LONGEST else POSITIONS)
+    starts = range(begin, end, block)
+    numbers = range(len(starts)) if known.static and begin == 0 else [None] * len(starts)
+    count = len(starts) if known.static and begin == 0 else None
+    pairs = zip(starts, numbers, strict=True)
+    return [Covered(s, min(s + block, end), n, count, block) for s, n in pairs]
 
 
 def _wanted(ir: KernelIR, loop: Loop, defined: Definitions) -> frozenset[str]:
     """What carries and stores in the loop are computed from, and stores of what it leaves."""
     outs = frozenset(c.out for c in loop.carries)
     carries = (sources_of(e, defined) for e in statement_exprs(loop))
-    stores = ((s, at[-1:]) for s, at in placed(ir.body) if isinstance(s, Store))
+    edges = (sources_of(e, defined) for e in edges_of(ir.axes))
+    stores = ((s, at) for s, at in placed(ir.body) if isinstance(s, Store))
     asked = ((at, sources_of(e, defined)) for s, at in stores for e in statement_exprs(s))
-    kept = (names for at, names in asked if at == (loop.axis,) or names & outs)
-    return frozenset().union(*carries, *kept)
+    kept = (names for at, names in asked if loop.axis in at or names & outs)
+    return frozenset().union(*carries, *edges, *kept)
 
 
-def _leaves(ir: KernelIR, loop: Loop, around: Place, defined: Definitions) -> bool:
-    """Whether a carry is stored inside of its loop, or carried on by one around it."""
+def _leaves(
+    ir: KernelIR, loop: Loop, around: Place, defined: Definitions, same: frozenset[int]
+) -> bool:
+    """Whether a carry is stored inside of its loop, or carried on by one around it.
+
+    same  stores that take out again what is its own choice
+    """
     inside = frozenset(c.name for c in loop.carries)
     stores = [s for s, at in placed(ir.body) if isinstance(s, Store) and loop.axis in at]
     outs = frozenset(c.out for c in loop.carries)
     outer = (c.next for axis in around for c in loops(ir)[axis][0].carries)
-    return any(depends_on(e, inside, defined) for s in stores for e in statement_exprs(s)) or any(
+    asked = (e for s in stores if id(s) not in same for e in statement_exprs(s))
+    return any(depends_on(e, inside, defined) for e in asked) or any(
         depends_on(e, outs, defined) for e in outer
     )
 
 
 def _reached(
-    body: Body, target: Loop, around: Place, memory: _Drawn, moment: Moment
+    body: Body, target: Loop, around: Place, memory: Drawn, moment: Moment
 ) -> tuple[Moment, Body]:
     """What is known before a loop in one iteration of those around it, and what follows it."""
     for at, stmt in enumerate(body):
@@ -224,40 +219,79 @@ def _reached(
     raise AssertionError(f"no loop over {target.axis}")
 
 
-def _named(stmt: Stmt, memory: _Drawn, moment: Moment) -> State:
-    """What a statement names, if that is wanted and can be computed."""
+def _named(stmt: Stmt, memory: Drawn, moment: Moment) -> State:
+    """What a statement names, if that is wanted and can be computed; what is stored is noted."""
     match stmt:
         case Assign(name, value) if name in memory.wanted:
-            return _known({name: value}, moment)
-        case Loop() if any(c.out in memory.wanted for c in stmt.carries):
+            return worth({name: value}, moment)
+        case Loop() if any(c.out in memory.wanted for c in stmt.carries) or _holds(stmt, memory):
             return _looped(stmt, memory, moment)
+        case Store(tensor) if memory.ir.root(tensor) not in memory.stored:
+            memory.log.append(_write(stmt, memory, moment))
+            return {}
         case _:
             return {}
 
 
-def _looped(loop: Loop, memory: _Drawn, moment: Moment) -> State:
-    """What a short loop leaves; a tile of it is all of its positions."""
-    axis = memory.ir.axis(loop.axis)
-    bounds = _known({"begin": axis.begin, "end": axis.end}, moment)
-    if len(bounds) < 2 or bounds["end"] - bounds["begin"] > LONGEST:
+def _holds(loop: Loop, memory: Drawn) -> list[Store]:
+    """The stores in a loop that are noted."""
+    inside = (s for s, _ in placed(loop.body) if isinstance(s, Store))
+    return [s for s in inside if memory.ir.root(s.tensor) not in memory.stored]
+
+
+def _write(store: Store, memory: Drawn, moment: Moment) -> Noted:
+    """What a store does."""
+    write = Noted(id(store), memory.ir.root(store.tensor), store.tensor, store.combine)
+    value = children(store.value)[-1] if store.combine else store.value
+    parts = {"value": value} if store.mask is None else {"value": value, "mask": store.mask}
+    found = worth(parts, moment)
+    if len(found) < len(parts):
+        return write
+    try:
+        at = moment.next().positions(store.index)
+        shape = np.broadcast_shapes(*(p.shape for p in at), found["value"].shape)
+        mask = np.broadcast_to(found.get("mask", np.True_), shape)
+        where, what = (np.broadcast_to(a, shape)[mask] for a in (placed_at(at), found["value"]))
+    except UNKNOWN:
+        return write
+    return replace(write, known=True, places=where, values=what.astype(np.float64))
+
+
+def _looped(loop: Loop, memory: Drawn, moment: Moment) -> State:
+    """What a short loop leaves; a tile of it is all of its positions.
+
+    Of a long one that carries nothing, one iteration stands for all.
+    """
+    axis, stores = memory.ir.axis(loop.axis), _holds(loop, memory)
+    bounds = worth({"begin": axis.begin, "end": axis.end}, moment)
+    if len(bounds) == 2 and bounds["end"] - bounds["begin"] <= LONGEST:
+        begin, end = (int(bounds[edge]) for edge in ("begin", "end"))
+        step = 1 if axis.kind == "grid" else axis.fixed or LONGEST
+        tiles = [Covered(i, min(i + step, end)) for i in range(begin, end, step)]
+    elif not loop.carries:
+        tiles = [memory.one(loop.axis, moment)]
+    else:
+        names = ((id(s), memory.ir.root(s.tensor), s.tensor, s.combine) for s in stores)
+        memory.log.extend(Noted(*name) for name in names)
         return {}
-    begin, end = (int(bounds[edge]) for edge in ("begin", "end"))
-    step = 1 if axis.kind == "grid" else LONGEST
-    tiles = [Covered(i, min(i + step, end)) for i in range(begin, end, step)]
-    return _outs(loop, _state(loop, memory, moment, tiles)[0])
+    return _outs(loop, _state(loop, memory, moment, tiles))
 
 
-def _state(
-    loop: Loop, memory: _Drawn, moment: Moment, tiles: Iterable[Covered]
-) -> tuple[State, Moment]:
-    """The carries after some tiles, those that can be computed, and the last tile."""
-    state, inner = _known({c.name: c.init for c in loop.carries}, moment), moment
+def _run(loop: Loop, memory: Drawn, moment: Moment, tiles: list[Covered]) -> tuple[State, Drawn]:
+    """The carries after some tiles, and memory in which is noted what they stored."""
+    own = replace(memory, log=list[Noted]())
+    return _state(loop, own, replace(moment, memory=own), tiles), own
+
+
+def _state(loop: Loop, memory: Drawn, moment: Moment, tiles: list[Covered]) -> State:
+    """The carries after some tiles, those that can be computed."""
+    state = worth({c.name: c.init for c in loop.carries}, moment)
     for tile in tiles:
         inner = moment.inside(loop.axis, tile, state)
         for stmt in loop.body:
             inner.values.update(_named(stmt, memory, inner))
-        state = _known({c.name: c.next for c in loop.carries}, inner)
-    return state, inner
+        state = worth({c.name: c.next for c in loop.carries}, inner)
+    return state
 
 
 def _outs(loop: Loop, state: State) -> State:
@@ -265,12 +299,12 @@ def _outs(loop: Loop, state: State) -> State:
     return {c.out: state[c.name] for c in loop.carries if c.name in state}
 
 
-def _stored(body: Body, memory: _Drawn, moment: Moment) -> Iterator[Array | None]:
+def _stored(body: Body, memory: Drawn, moment: Moment) -> Iterator[Array | None]:
     """All that statements store, where and under which masks; of loops, what one tile stores."""
     for stmt in body:
         if isinstance(stmt, Store):
             parts = dict(enumerate(statement_exprs(stmt)))
-            found = _known(parts, moment)
+            found = worth(parts, moment)
             yield from (found.get(part) for part in parts)
         elif isinstance(stmt, Loop) and not stmt.carries:
             inner = moment.inside(stmt.axis, memory.one(stmt.axis, moment), {})
@@ -278,15 +312,6 @@ def _stored(body: Body, memory: _Drawn, moment: Moment) -> Iterator[Array | None
         elif isinstance(stmt, Loop):
             yield None
         moment.values.update(_named(stmt, memory, moment))
-
-
-def _known(exprs: Mapping[Key, Expr], moment: Moment) -> dict[Key, Array]:
-    """What expressions are worth, those that can be computed."""
-    here, found = moment.next(), dict[Key, Array]()
-    for name, expr in exprs.items():
-        with suppress(*UNKNOWN):
-            found[name] = here.value(expr)
-    return found
 
 
 def _differ(one: Array, other: Array) -> bool:

@@ -151,6 +151,7 @@ class StoreFact:
     again   it adds a value that these axes carry to what is there, once for every tile
     tiles   tile axes of which it stores, at an index that follows them, what one tile is folded to:
             another number for other blocks, if nothing cancels it
+    cut     those by whose tiles it leaves something else, as numbers show; again: in one place
     squares tile axes along two of its dimensions, in one of which the value is always the same
     """
 
@@ -160,10 +161,13 @@ class StoreFact:
     again: bool = False
     tiles: tuple[str, ...] = ()
     squares: tuple[str, ...] = ()
+    cut: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if self.squares:
             return f"{self.tensor}: at every two positions of a tile of {_listed(self.squares)}"
+        if self.cut:
+            return f"{self.tensor}: in numbers, another for other tiles of {_listed(self.cut)}"
         if not self.varies and self.tiles:
             return f"{self.tensor}: folds single tiles of {_listed(self.tiles)}"
         if not self.varies:

@@ -31,11 +31,11 @@ from ..ir import (
 from ..language.op import OPS
 from .carries import OPS as CARRIED
 from .carries import Definitions, depends_on
-from .cuts import Changed
 from .facts import FoldFact
 from .masks import kind
 from .placed import Place, loops, placed
 from .stores import is_free, mentions, of_lanes, sources
+from .written import Changed
 
 FOLDS = {**CARRIED, "bitwise_xor": "xor", "logical_xor": "xor"}
 ONCE = ("sum", "product", "xor")  # in which a value that comes again counts again

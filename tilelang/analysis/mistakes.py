@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import ParseError
 from ..ir import KernelIR
-from .facts import Facts, FoldFact, OrderFact
+from .facts import Facts, FoldFact, OrderFact, StoreFact
 from .sentences import listed
 
 FIXED = "hl.tile(..., block_size=...)"
@@ -17,15 +17,8 @@ def refuse(ir: KernelIR, facts: Facts) -> None:
             raise ParseError(place.why, place.loc, place.hint)
     for store in facts.stores:
         if store.varies:
-            users = listed(ir.axis(a).user for a in store.varies)
-            raise ParseError(
-                f"every tile of {users} stores to the same elements of {store.tensor}, and another "
-                f"value: the result would depend on the block of {users}",
-                store.loc,
-                f"store it after the loop of {users}, which carries a part of it"
-                if store.again
-                else f"carry the value over the loop, or use hl.atomic_add({store.tensor}, ...)",
-            )
+            what, hint = _store(store, listed(ir.axis(a).user for a in store.varies))
+            raise ParseError(what, store.loc, hint)
         if store.squares:
             users = listed(ir.axis(a).user for a in store.squares)
             raise ParseError(
@@ -49,6 +42,28 @@ def refuse(ir: KernelIR, facts: Facts) -> None:
     for order in facts.orders:
         what, hint = _order(order, ir)
         raise ParseError(what, order.loc, hint)
+    for store in facts.stores:
+        if store.cut:
+            what, hint = _store(store, listed(ir.axis(a).user for a in store.cut))
+            raise ParseError(what, store.loc, hint)
+
+
+def _store(store: StoreFact, user: str) -> tuple[str, str]:
+    """What is wrong, and what to do."""
+    would, tensor = f"the result would depend on the block of {user}", store.tensor
+    if store.varies or store.again:
+        return (
+            f"every tile of {user} stores to the same elements of {tensor}, and another value: "
+            f"{would}",
+            f"store it after the loop of {user}, which carries a part of it"
+            if store.again
+            else f"carry the value over the loop, or use hl.atomic_add({tensor}, ...)",
+        )
+    return (
+        f"{tensor} at one position of {user} goes by which others are in its tile: {would}",
+        f"leave out those that it must not see, hl.where(..., 0), carry what goes over several "
+        f"tiles, give each tile a place, [{user}.id], or fix the tiles: {FIXED}",
+    )
 
 
 def _fold(fold: FoldFact, user: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ for tm, tn in hl.tile([M, N]):
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..ir import (
@@ -42,16 +42,17 @@ from .carries import Definitions, sources_of
 from .facts import StoreFact
 from .placed import Place, loops, placed
 from .ranges import Ranges, depends
+from .written import Changed
 
 FOLDS = ("sum", "dot")  # ops whose result depends on how many positions they fold
 
 
 def store_facts(
-    ir: KernelIR, defined: Definitions, known: Ranges, changed: Mapping[str, Collection[int]]
+    ir: KernelIR, defined: Definitions, known: Ranges, changed: Mapping[str, Changed]
 ) -> tuple[StoreFact, ...]:
     """One fact per store, of atomic updates only of those that vary.
 
-    changed  places of stores in loops over these axes whose last value goes by how that is cut
+    changed  what of loops over these axes goes by how they are cut, in numbers
     """
     found = (
         (s, replace(_fact(ir, s, around, defined, known), squares=_squares(ir, s, defined)))
@@ -59,7 +60,7 @@ def store_facts(
         if isinstance(s, Store)
     )
     facts = ((s, _in_numbers(f, s, ir, defined, known, changed)) for s, f in found)
-    return tuple(f for s, f in facts if s.combine is None or f.varies or f.squares)
+    return tuple(f for s, f in facts if s.combine is None or f.varies or f.squares or f.cut)
 
 
 def _in_numbers(
@@ -68,13 +69,15 @@ def _in_numbers(
     ir: KernelIR,
     defined: Definitions,
     known: Ranges,
-    changed: Mapping[str, Collection[int]],
+    changed: Mapping[str, Changed],
 ) -> StoreFact:
-    """With the axes by whose cut its last value goes, which a carry brings to it."""
-    axes = [a for a, at in changed.items() if any(loops(ir)[a][0].body[i] is store for i in at)]
-    if fact.varies or not axes or moving(store.index, ir, defined, known) & {*axes}:
-        return fact
-    return replace(fact, varies=tuple(axes), again=True)
+    """With the axes by whose cut it leaves something else, and without those that it does not."""
+    axes = tuple(a for a, c in changed.items() if id(store) in c.stores)
+    tiles = tuple(a for a in fact.tiles if a not in changed or id(store) not in changed[a].same)
+    if fact.varies or not axes:
+        return replace(fact, tiles=tiles)
+    follows = store.combine or moving(store.index, ir, defined, known) & {*axes}
+    return replace(fact, tiles=tiles, cut=axes, again=not follows)
 
 
 def _squares(ir: KernelIR, store: Store, defined: Definitions) -> tuple[str, ...]:
@@ -140,7 +143,7 @@ def _fact(
         )
     seen = {a for e in value for a in of_lanes(e)}
     varies = tuple(a for a in cut if a in seen - places - carried)
-    folded = {a for e in value for a in _folded(e)} & places - carried
+    folded = {a for e in value for a in folds_over(e)} & places - carried
     tiles = tuple(a for a in cut if a in folded and is_free(a, ir) and store.combine is None)
     return StoreFact(store.tensor, varies, store.loc, tiles=tiles)
 
@@ -166,7 +169,10 @@ def is_cut(axis: Axis) -> bool:
 
 def is_free(name: str, ir: KernelIR) -> bool:
     """Whether it goes by tiles of which the author does not say how long they are."""
-    return is_cut(ir.axis(name)) and ir.axis(name).fixed is None
+    axis = ir.axis(name)
+    bounds = ir.block_size(axis)
+    one = axis.fixed is not None or (bounds is not None and bounds.least == bounds.most)
+    return is_cut(axis) and not one
 
 
 def apart(load: Load, store: Store) -> bool:
@@ -219,7 +225,7 @@ def of_lanes(expr: Expr) -> Iterator[str]:
             pass
 
 
-def _folded(expr: Expr) -> Iterator[str]:
+def folds_over(expr: Expr) -> Iterator[str]:
     """Axes that a part of a value is reduced over."""
     for operand, dim in reduced(expr):
         if isinstance(axis := operand.type.shape[dim], str):

@@ -1,0 +1,126 @@
+"""differing(one, other, ...) -> stores: what two ways to run a loop leave in memory, compared.
+
+y[t, :] = ...                     the last value that is stored at each position
+hl.atomic_add(y, [ids[t]], ...)   all that is added there
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+
+import numpy as np
+
+from ..ir import Tensor
+from ..language.moment import Array
+
+CLOSE = 1e-4  # of values near 1 in float32, which the order of a sum changes by 1e-6
+FACTOR = np.int64(0x5851F42D4C957F2D)  # of Knuth's MMIX: one number for several positions
+COMBINED = {"add": (np.add, 0.0), "maximum": (np.maximum, -np.inf), "minimum": (np.minimum, np.inf)}
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What one store did once.
+
+    store           its number among those of the kernel
+    array, tensor   where, and the name of it or of a view by which the store calls it
+    places, values  of each element, if that is known
+    """
+
+    store: int
+    array: str
+    tensor: str
+    combine: str | None
+    known: bool = False
+    places: Array = field(default_factory=partial(np.zeros, 0, np.int64))
+    values: Array = field(default_factory=partial(np.zeros, 0))
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What of a loop is not the same however it is cut, and which stores certainly are.
+
+    carries       by name
+    stores, same  by id
+    """
+
+    carries: frozenset[str] = frozenset()
+    stores: frozenset[int] = frozenset()
+    same: frozenset[int] = frozenset()
+
+
+def placed_at(at: Iterable[Array]) -> Array:
+    """One number for the positions in all dimensions."""
+    with np.errstate(over="ignore"):
+        return reduce(lambda place, one: place * FACTOR + one, at, np.asarray(0, np.int64))
+
+
+def seen(log: Iterable[Noted], tensor: str, at: Iterable[Array], found: Array) -> Array:
+    """What is in memory at the positions, of which `found` was there before; or LookupError."""
+    for write in log:
+        if not write.known or write.combine is not None or write.tensor != tensor:
+            raise LookupError(tensor)
+        places = np.broadcast_to(placed_at(at), found.shape)
+        if np.isin(places, write.places).any():
+            order = np.argsort(write.places, kind="stable")
+            last = np.searchsorted(write.places[order], places, side="right") - 1
+            same = (last >= 0) & (write.places[order][last] == places)
+            found = np.where(same, write.values[order][last], found)
+    return found
+
+
+def unknown(log: Sequence[Noted]) -> frozenset[str]:
+    """Arrays of which it is not known what is in them."""
+    names = {(w.array, w.tensor, w.combine) for w in log}
+    several = {a for a, *rest in names if any(b == a and rest != other for b, *other in names)}
+    return frozenset({w.array for w in log if not w.known} | several)
+
+
+def differing(
+    one: Sequence[Noted], other: Sequence[Noted], tensors: Iterable[Tensor]
+) -> frozenset[int]:
+    """The stores to these arrays that leave something else at some position."""
+    found = set[int]()
+    for tensor in tensors:
+        left, right = ([w for w in log if w.array == tensor.name] for log in (one, other))
+        if left or right:
+            found |= _compared(left, right, tensor)
+    return frozenset(found)
+
+
+def _compared(left: Sequence[Noted], right: Sequence[Noted], tensor: Tensor) -> set[int]:
+    (places, values, stores), (same, others, elsewhere) = map(_left, (left, right))
+    both, at, to = np.intersect1d(places, same, return_indices=True)
+    apart = ~np.isclose(values[at], others[to], rtol=CLOSE, atol=CLOSE, equal_nan=True)
+    found = {*stores[at[apart]].tolist()}
+    for where, what, who in ((places, values, stores), (same, others, elsewhere)):
+        kept = _before([*left, *right], tensor)
+        alone = ~np.isin(where, both)
+        changed = ~np.isclose(what[alone], kept, rtol=CLOSE, atol=CLOSE)  # nothing is what nan is
+        found |= {*who[alone][changed].tolist()}
+    return found
+
+
+def _before(log: Sequence[Noted], tensor: Tensor) -> float:
+    """What an array holds where nothing is stored, as far as it matters; nan: nobody knows."""
+    if log[0].combine is not None:
+        return COMBINED[log[0].combine][1]
+    return np.nan if tensor.fill is None else float(tensor.fill)
+
+
+def _left(log: Sequence[Noted]) -> tuple[Array, Array, Array]:
+    """Each place once, what is there at last, and by which store."""
+    if not log:
+        return np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64)
+    places = np.concatenate([w.places for w in log])[::-1]
+    values = np.concatenate([w.values for w in log])[::-1]
+    stores = np.repeat([w.store for w in log], [len(w.places) for w in log])[::-1]
+    unique, at, inverse = np.unique(places, return_index=True, return_inverse=True)
+    if log[0].combine is None:
+        return unique, values[at], stores[at]
+    fold, start = COMBINED[log[0].combine]
+    total = np.full(len(unique), start)
+    fold.at(total, inverse, values)
+    return unique, total, stores[at]
