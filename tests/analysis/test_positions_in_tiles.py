@@ -244,6 +244,17 @@ def of_each_tile(x, offsets):
     return y
 
 
+def overwritten_later(x):
+    """Tiles leave their sequence: the next one stores there, and none has rows behind the last."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(5):
+        for t in hl.tile(16):
+            start = 3 * g + g * (g - 1) // 2
+            if t.begin < g + 3:
+                y[t.index + start, :] = x[t.index + start, :] * (g + 1)
+    return y
+
+
 def set_right_later(x, offsets):
     """What a tile knows of a running sum; another loop adds what the tiles before it came to."""
     block = hl.register_block_size(8, 40)
@@ -282,6 +293,12 @@ def test_what_cancels_out_is_taken(fn):
         name = "block" if fn is set_right_later else "t"
         made = kernel(X.copy(), OFFSETS, config=tile.Config({name: block}))
         np.testing.assert_allclose(made, TAKEN[fn], rtol=1e-4, atol=1e-5)
+
+
+def test_what_the_next_turn_of_a_loop_around_stores_over_is_taken():
+    for block in (2, 8, 16):
+        made = tile.kernel(overwritten_later)(X[:25], config=tile.Config({"t": block}))
+        np.testing.assert_allclose(made, X[:25] * np.repeat(np.arange(1, 6), range(3, 8))[:, None])
 
 
 def test_a_place_for_each_tile_is_taken():

@@ -159,6 +159,7 @@ class Mutation:
 
 _map_stmt, _map_body, _names_in = keep_inside.map_stmt, keep_inside.map_body, names.names_in
 _cut_at, _rewritten = axes.cut_at, turn_late.rewrite_body
+_differing = written.differing
 _seen = Tensor.seen
 _read_behind = host._read_behind
 _at, _needed_of = interior._at, interior._Tiles.needed
@@ -487,6 +488,11 @@ MUTATIONS = (
         lambda: test_positions_in_tiles.test_what_cancels_out_is_taken(
             test_positions_in_tiles.where_any_is
         ),
+    ),
+    Mutation(
+        "what the next turn of a loop around stores over is asked", cuts, "differing",
+        lambda one, other, tensors, alone: _differing(one, other, tensors, alone=True),
+        test_positions_in_tiles.test_what_the_next_turn_of_a_loop_around_stores_over_is_taken,
     ),
     Mutation(
         "a place that names its tile is one of its positions", cuts, "_tiles",

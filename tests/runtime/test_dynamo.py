@@ -40,7 +40,7 @@ def affine(x, numbers: hl.constexpr):
 def blocks(x):
     y = hl.zeros(x.shape, dtype=hl.int32)
     for t in hl.tile(x.shape[0]):
-        y[t, :] = hl.full([t, x.shape[1]], t.block_size, dtype=hl.int32)
+        y[t.begin, :] = hl.full([x.shape[1]], t.block_size, dtype=hl.int32)
     return y
 
 

@@ -169,7 +169,7 @@ def shared(q, k, offsets):
         pair = h // 2
         for g in hl.grid(offsets.shape[0] - 1):
             for t in hl.tile(offsets[g], offsets[g + 1], max_extent=q.shape[1]):
-                y[h, t] = q[h, t] * k[pair, t] + k[h // 2, t].sum(0)
+                y[h, t] = q[h, t] * k[pair, t] + k[h // 2, t]
     return y
 
 

@@ -64,7 +64,8 @@ def running_sum(x, offsets):
         for td in hl.tile(x.shape[1]):
             before = hl.zeros([td], dtype=hl.float32)
             for t in hl.tile(offsets[g], offsets[g + 1]):
-                y[t, td] = before + x[t, td]
+                seen = hl.where(t.index[:, None] >= t.index[None, :], 1.0, 0.0)
+                y[t, td] = before[None, :] + hl.dot(seen, x[t, td])
                 before = before + x[t, td].sum(0)
     return y
 

@@ -35,13 +35,12 @@ def analyze(ir: KernelIR) -> Facts:
     known = replace(known, limits=limits(ir, refs))
     defined = definitions(ir)
     bodies = loops(ir)
-    changed = changes(ir, defined)
+    axes = tuple(
+        axis_fact(a, bodies[a.name][0], refs, defined, known) for a in ir.axes if a.name in bodies
+    )
+    changed = changes(ir, defined, frozenset(a.name for a in axes if a.meets))
     return Facts(
-        axes=tuple(
-            axis_fact(a, bodies[a.name][0], refs, defined, known)
-            for a in ir.axes
-            if a.name in bodies
-        ),
+        axes=axes,
         outputs=output_facts(refs, known),
         positions=position_facts(refs, known),
         numbers=number_facts(refs, known),

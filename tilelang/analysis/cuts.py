@@ -46,16 +46,22 @@ LONGEST = 16  # positions of a short loop
 LARGEST = 1 << 17  # elements of a value: a thousand numbers in a hundred rows
 
 
-def changes(ir: KernelIR, defined: Definitions) -> dict[str, Changed]:
-    """Those of every loop over tiles that a config cuts."""
+def changes(ir: KernelIR, defined: Definitions, meets: frozenset[str]) -> dict[str, Changed]:
+    """Those of every loop over tiles that a config cuts.
+
+    meets  axes of which a later iteration may store where an earlier one did
+    """
     free = ((loop, around) for loop, around in loops(ir).values() if is_free(loop.axis, ir))
     stores = _stores(ir, defined)
     asked = ((loop, around, _asked(ir, loop, stores)) for loop, around in free)
     return {
-        loop.axis: _loop(ir, loop, around, defined, arrays)
+        loop.axis: _loop(ir, loop, around, defined, (arrays, not meets & {*around}))
         for loop, around, arrays in asked
         if loop.carries or arrays
     }
+
+
+_Arrays = tuple[frozenset[str], bool]  # that are asked, and whether nothing is stored there later
 
 
 @dataclass(frozen=True)
@@ -110,9 +116,7 @@ def _asked(ir: KernelIR, loop: Loop, stores: list[_Stored]) -> frozenset[str]:
     return frozenset(found - {ir.root(name) for name in read})
 
 
-def _loop(
-    ir: KernelIR, loop: Loop, around: Place, defined: Definitions, asked: frozenset[str]
-) -> Changed:
+def _loop(ir: KernelIR, loop: Loop, around: Place, defined: Definitions, asked: _Arrays) -> Changed:
     """Those of one loop."""
     outside = frozenset(
         ir.root(s.tensor)
@@ -145,7 +149,7 @@ def _loop(
 
 
 def _changed(
-    loop: Loop, around: Place, memory: Drawn, defined: Definitions, asked: frozenset[str]
+    loop: Loop, around: Place, memory: Drawn, defined: Definitions, asked: _Arrays
 ) -> Changed:
     """Those for one way to make up what is in memory."""
     here, rest = _reached(memory.ir.body, loop, around, memory, Moment(memory, most=LARGEST))
@@ -153,8 +157,10 @@ def _changed(
     (one, before), (other, behind) = (_run(loop, memory, here, cut) for cut in cuts)
     found = frozenset(name for name in one.keys() & other if _differ(one[name], other[name]))
     lost = unknown(before.log) | unknown(behind.log)
-    stores = differing(before.log, behind.log, map(memory.ir.tensor, sorted(asked - lost)))
-    same = frozenset(w.store for w in before.log if w.array in asked - lost) - stores
+    arrays = asked[0] - lost
+    tensors = [memory.ir.tensor(name) for name in sorted(arrays)]
+    stores = differing(before.log, behind.log, tensors, alone=asked[1])
+    same = frozenset(w.store for w in before.log if w.array in arrays) - stores
     if found and not _leaves(memory.ir, loop, around, defined, same):
         runs = ((one, before), (other, behind))
         after = [_stored(rest, to, replace(here, memory=to).next(_outs(loop, s))) for s, to in runs]

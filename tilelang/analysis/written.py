@@ -79,27 +79,32 @@ def unknown(log: Sequence[Noted]) -> frozenset[str]:
 
 
 def differing(
-    one: Sequence[Noted], other: Sequence[Noted], tensors: Iterable[Tensor]
+    one: Sequence[Noted], other: Sequence[Noted], tensors: Iterable[Tensor], *, alone: bool
 ) -> frozenset[int]:
-    """The stores to these arrays that leave something else at some position."""
+    """The stores to these arrays that leave something else at some position.
+
+    alone  also at one that only one of the two stores to
+    """
     found = set[int]()
     for tensor in tensors:
         left, right = ([w for w in log if w.array == tensor.name] for log in (one, other))
         if left or right:
-            found |= _compared(left, right, tensor)
+            found |= _compared(left, right, tensor, alone)
     return frozenset(found)
 
 
-def _compared(left: Sequence[Noted], right: Sequence[Noted], tensor: Tensor) -> set[int]:
+def _compared(
+    left: Sequence[Noted], right: Sequence[Noted], tensor: Tensor, alone: bool
+) -> set[int]:
     (places, values, stores), (same, others, elsewhere) = map(_left, (left, right))
     both, at, to = np.intersect1d(places, same, return_indices=True)
     apart = ~np.isclose(values[at], others[to], rtol=CLOSE, atol=CLOSE, equal_nan=True)
     found = {*stores[at[apart]].tolist()}
-    for where, what, who in ((places, values, stores), (same, others, elsewhere)):
-        kept = _before([*left, *right], tensor)
-        alone = ~np.isin(where, both)
-        changed = ~np.isclose(what[alone], kept, rtol=CLOSE, atol=CLOSE)  # nothing is what nan is
-        found |= {*who[alone][changed].tolist()}
+    kept = _before([*left, *right], tensor)
+    for where, what, who in ((places, values, stores), (same, others, elsewhere)) if alone else ():
+        own = ~np.isin(where, both)
+        changed = ~np.isclose(what[own], kept, rtol=CLOSE, atol=CLOSE)  # nothing is what nan is
+        found |= {*who[own][changed].tolist()}
     return found
 
 
