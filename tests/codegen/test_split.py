@@ -173,7 +173,7 @@ def numbered(x):
     y = hl.empty([x.shape[1]], dtype=hl.float32)
     for tf in hl.tile(x.shape[1]):
         acc = hl.zeros([tf], dtype=hl.float32)
-        for tm in hl.tile(x.shape[0]):
+        for tm in hl.tile(x.shape[0], block_size=16):
             acc += x[tm, tf].sum(0) * (tm.id + 1.0)
         y[tf] = acc
     return y
