@@ -124,14 +124,15 @@ def _loop(ir: KernelIR, loop: Loop, around: Place, defined: Definitions, asked: 
         if isinstance(s, Store) and loop.axis not in at
     )
     wanted = _wanted(ir, loop, defined)
-    own, every = (
-        frozenset(e.tensor for e in sources(edges, ir, defined) if isinstance(e, Load))
-        for edges in (tuple(edges_of(axes)) for axes in ([ir.axis(loop.axis)], ir.axes))
-    )
+    axis = ir.axis(loop.axis)
+    edges = [
+        frozenset(e.tensor for e in sources(exprs, ir, defined) if isinstance(e, Load))
+        for exprs in ((axis.begin, axis.end), (axis.begin,), tuple(edges_of(ir.axes)))
+    ]
     found = list[Changed]()
     with np.errstate(all="ignore"):
         for sizes in range(len(MOST)):
-            drawn = (Drawn(ir, rises, sizes, outside, wanted, own, every) for rises in RISES)
+            drawn = (Drawn(ir, rises, sizes, outside, wanted, *edges) for rises in RISES)
             first = _changed(loop, around, next(drawn), defined, asked)
             if first.carries or first.stores:
                 rising = _changed(loop, around, next(drawn), defined, asked)

@@ -1,6 +1,6 @@
 """Drawn: memory that is made up, for bodies of loops that are computed before there is any call.
 
-x[t, :]        floats near 1, one for each position, that grow, so that maxima move
+x[t, :]        floats near 1 or -2, one for each position, that grow, so that maxima move
 offsets[g]     integers of about MOST: conditions may ask for small ones or large ones
 y[t, :]        what the loop itself has stored there, or what was there before
 """
@@ -23,6 +23,7 @@ from .written import Noted, seen
 Key = TypeVar("Key")
 State = dict[str, Array]  # what could be computed
 MOST = (1, 2, 12, 1 << 10)  # of integers, at least half of it: conditions may ask for either
+BELOW = 3.0  # floats of one size are negative: a maximum may hide what is small
 LENGTH = 11  # of ranges that memory bounds
 OUTER = 2  # positions of a tile of a loop around, or behind
 APART = 4  # positions between those tiles that are tried
@@ -39,6 +40,7 @@ class Drawn:
     stored  arrays that the kernel changes elsewhere, of which nothing is known
     wanted  names that are computed at all
     bounds  arrays that say where the loop begins and ends: it has LENGTH positions
+    begins  those of them that say where it begins: at 0, too
     edges   those that say it of any loop: they rise as offsets do
     log     what was stored so far
     """
@@ -49,6 +51,7 @@ class Drawn:
     stored: frozenset[str]
     wanted: frozenset[str]
     bounds: frozenset[str]
+    begins: frozenset[str]
     edges: frozenset[str]
     log: list[Noted] = field(default_factory=list)
 
@@ -67,7 +70,7 @@ class Drawn:
         return "float32" if is_float(name) else name
 
     def numbers(self, name: str, dtype: str, at: Iterable[Array], shape: tuple[int, ...]) -> Array:
-        """One for each position: floats near 1 that grow, so that maxima move, either bool."""
+        """One for each position; floats that grow, so that maxima move, and either bool."""
         mixed = np.asarray(np.uint64(crc32(f"{name} {self.sizes}".encode())) * MULTIPLIER)
         total, most = np.asarray(0), MOST[self.sizes]
         for positions in at:
@@ -76,10 +79,11 @@ class Drawn:
         unit = (mixed >> np.uint64(11)) / 2.0**53
         if is_float(dtype):
             found = 0.5 + total % 64 / 64 + (0.0 if self.rises else unit)
+            found = found - BELOW if self.sizes == 1 else found
         elif dtype == "bool":
             found = unit < 0.5
         elif name in self.bounds:
-            found = LENGTH * (1 + total)
+            found = LENGTH * (total + (self.sizes > 0 or name not in self.begins))
         elif self.rises:
             found = most * (1 + total) if name in self.edges else most // 2 + total // 4
         else:
