@@ -125,21 +125,22 @@ def _loop(ir: KernelIR, loop: Loop, around: Place, defined: Definitions, asked: 
     )
     wanted = _wanted(ir, loop, defined)
     axis = ir.axis(loop.axis)
-    edges = [
+    own, begins, every = (
         frozenset(e.tensor for e in sources(exprs, ir, defined) if isinstance(e, Load))
         for exprs in ((axis.begin, axis.end), (axis.begin,), tuple(edges_of(ir.axes)))
-    ]
+    )
+    memory = Drawn(ir, False, 0, outside, wanted, own, begins, every)
     found = list[Changed]()
     with np.errstate(all="ignore"):
         for sizes in range(len(MOST)):
-            drawn = (Drawn(ir, rises, sizes, outside, wanted, *edges) for rises in RISES)
+            drawn = (replace(memory, rises=rises, sizes=sizes, log=[]) for rises in RISES)
             first = _changed(loop, around, next(drawn), defined, asked)
             if first.carries or first.stores:
                 rising = _changed(loop, around, next(drawn), defined, asked)
                 first = Changed(
                     first.carries & rising.carries,
                     first.stores & rising.stores,
-                    first.same | first.stores & rising.same,
+                    first.same,
                 )
             found.append(first)
     return Changed(
