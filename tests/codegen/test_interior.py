@@ -48,7 +48,8 @@ def test_the_range_and_the_diagonal_are_one_end():
     assert "(tl.maximum(tl.minimum(last, tq_start + 1), tq_begin) - tq_begin) // 64 * 64" in text
     assert "where" not in whole and "tk_in" not in whole and "seen" not in whole
     assert "tl.where(seen & tk_in, scores" in cut
-    assert "whole tiles, of which no lane is masked" in text
+    assert "# whole tiles: no mask along tk" in text
+    assert "# the other tiles, masked along tk" in text
 
 
 def test_without_a_diagonal_the_range_decides():

@@ -35,11 +35,11 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
                 ),
             )
         columns = tl.where(outside, 128, 0)
-        # outer is parallel: each outer writes its own rows of dq
-        for outer in tl.range(0, 16):
-            # column is parallel: each column writes its own slices of dq
-            for column_start in tl.range(0, columns, 64):
-                column_at = column_start + tl.arange(0, 64)
+        # column is parallel: each column writes its own slices of dq
+        for column_start in tl.range(0, columns, 64):
+            column_at = column_start + tl.arange(0, 64)
+            # outer is parallel: each outer writes its own rows of dq
+            for outer in tl.range(0, 16):
                 tl.store(
                     dq_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
                     tl.zeros([16, 64], tl.bfloat16),
@@ -104,7 +104,7 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
         # jagged_attention_backward.py:69: for tk in hl.tile(offsets[b], offsets[b + 1]):
         tk_whole = tq_begin + (tl.maximum(tq_end, tq_begin) - tq_begin) // 64 * 64
         # tk is ordered: carries acc, a sum
-        # whole tiles, of which no lane is masked
+        # whole tiles: no mask along tk
         for tk_start in tl.range(tq_begin, tk_whole, 64, num_stages=2):
             # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
             k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
@@ -120,7 +120,7 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
             # jagged_attention_backward.py:74: acc = hl.dot(ds.to(k.dtype), k[h, tk, :], acc=acc)
             acc = tl.dot(ds.to(tl.bfloat16), k_tile, acc)
         # jagged_attention_backward.py:69: for tk in hl.tile(offsets[b], offsets[b + 1]):
-        # the tiles that a mask cuts
+        # the other tiles, masked along tk
         for tk_start in tl.range(tk_whole, tq_end, 64, num_stages=2):
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < tq_end

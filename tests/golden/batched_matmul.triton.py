@@ -25,26 +25,20 @@ def batched_matmul_kernel(x_ptr, w_ptr, y_ptr):
         # tn is parallel: each tn writes its own slices of y
         tn_start = place_1 // 8 * 128
         tn_at = tn_start + tl.arange(0, 128)
-        # batched_matmul.py:25: acc = torch.zeros([tb, tm, tn], dtype=torch.float32)
-        acc = tl.zeros([1, 128, 128], tl.float32)
         # batched_matmul.py:26: for tk in hl.tile(K):
         # tk is ordered: carries acc, a sum
+        acc = tl.zeros([128, 128], tl.float32)
         for tk_start in tl.range(0, 1024, 64, num_stages=4):
             # batched_matmul.py:27: acc = torch.baddbmm(acc, x[tb, tm, tk], w[tb, tk, tn])
             x_tile = x_boxes.load([tb_start, tm_start, tk_start])
             w_tile = w_boxes.load([tb_start, tk_start, tn_start])
-            acc = (
-                acc
-                + tl.reshape(
-                    tl.dot(tl.reshape(x_tile, [128, 64]), tl.reshape(w_tile, [64, 128])),
-                    [1, 128, 128],
-                )
-            )
+            acc = tl.dot(tl.reshape(x_tile, [128, 64]), tl.reshape(w_tile, [64, 128]), acc)
+        acc_1 = tl.reshape(acc, [1, 128, 128])
         # batched_matmul.py:28: y[tb, tm, tn] = acc.to(y.dtype)
         tl.store(
             y_ptr + tb_at[:, None, None] * 1048576 + tm_at[None, :, None] * 1024
             + tn_at[None, None, :],
-            acc.to(tl.bfloat16),
+            acc_1.to(tl.bfloat16),
         )
 
 

@@ -50,9 +50,9 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr):
         v_ptr, [4, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
     )
     # attention_backward.py:41: for tk in hl.tile(0, tq.end):
-    tk_whole = tl.maximum(tl.minimum(tk_end, tq_start + 1), 0) // 64 * 64
+    tk_whole = (tq_start + 1) // 64 * 64
     # tk is ordered: carries total, acc, m
-    # whole tiles, of which no lane is masked
+    # whole tiles: no mask along tk
     for tk_start in tl.range(0, tk_whole, 64, num_stages=2):
         # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
         k_tile = tl.reshape(k_boxes.load([b, h, tk_start, 0]), [64, 128])
@@ -74,7 +74,7 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr):
         acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
         m = m_new
     # attention_backward.py:41: for tk in hl.tile(0, tq.end):
-    # the tiles that a mask cuts
+    # the other tiles, masked along tk
     for tk_start in tl.range(tk_whole, tk_end, 64, num_stages=2):
         tk_at = tk_start + tl.arange(0, 64)
         # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5

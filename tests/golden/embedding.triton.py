@@ -13,7 +13,8 @@ def embedding_kernel(ids_ptr, table_ptr, y_ptr):
     # m is parallel: each m writes its own rows of y
     # embedding.py:29: y[m, :] = table[ids[m], :]
     ids_value = tl.load(ids_ptr + pid)
-    table_tile = tl.load(table_ptr + tl.minimum(tl.maximum(ids_value, 0), 128255) * 4096 + at4096)
+    ids_value_inside = tl.minimum(tl.maximum(ids_value, 0), 128255)
+    table_tile = tl.load(table_ptr + ids_value_inside * 4096 + at4096)
     tl.store(y_ptr + pid * 4096 + at4096, table_tile)
 
 

@@ -51,9 +51,9 @@ def flash_attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr):
         v_ptr, [8, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
     )
     # flash_attention.py:40: for tk in hl.tile(0, tq.end if causal else S, max_extent=S):
-    tk_whole = tl.maximum(tl.minimum(tk_end, tq_start + 1), 0) // 64 * 64
+    tk_whole = (tq_start + 1) // 64 * 64
     # tk is ordered: carries total, acc, m
-    # whole tiles, of which no lane is masked
+    # whole tiles: no mask along tk
     for tk_start in tl.range(0, tk_whole, 64, num_stages=2):
         # flash_attention.py:41: keys = k[b, h, tk, :]
         keys = tl.reshape(k_boxes.load([b, h, tk_start, 0]), [64, 128])
@@ -76,7 +76,7 @@ def flash_attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr):
         acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
         m = m_new
     # flash_attention.py:40: for tk in hl.tile(0, tq.end if causal else S, max_extent=S):
-    # the tiles that a mask cuts
+    # the other tiles, masked along tk
     for tk_start in tl.range(tk_whole, tk_end, 64, num_stages=2):
         tk_at = tk_start + tl.arange(0, 64)
         # flash_attention.py:41: keys = k[b, h, tk, :]

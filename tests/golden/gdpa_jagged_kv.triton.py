@@ -48,11 +48,11 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
                 ),
             )
         columns = tl.where(outside, 128, 0)
-        # outer is parallel: each outer writes its own rows of out
-        for outer in tl.range(0, 8):
-            # column is parallel: each column writes its own slices of out
-            for column_start in tl.range(0, columns, 64):
-                column_at = column_start + tl.arange(0, 64)
+        # column is parallel: each column writes its own slices of out
+        for column_start in tl.range(0, columns, 64):
+            column_at = column_start + tl.arange(0, 64)
+            # outer is parallel: each outer writes its own rows of out
+            for outer in tl.range(0, 8):
                 tl.store(
                     out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
                     tl.zeros([16, 64], tl.bfloat16),
@@ -93,7 +93,7 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
         tk_end = tl.minimum(kv_offsets_value_1, 65536)
         tk_whole = tk_begin + (tl.maximum(tk_end, tk_begin) - tk_begin) // 64 * 64
         # tk is ordered: carries acc, a sum
-        # whole tiles, of which no lane is masked
+        # whole tiles: no mask along tk
         for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):
             tk_at = tk_start + tl.arange(0, 64)
             # gdpa_jagged_kv.py:49: scores = jnp.dot(q[h, tq, :], k[h, tk, :].T, preferred_elemen...
@@ -110,7 +110,7 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
             v_tile = tl.load(v_ptr + h * 8388608 + tk_at[:, None] * 128 + at128[None, :])
             acc = tl.dot(weights, v_tile, acc)
         # gdpa_jagged_kv.py:48: for tk in hl.tile(kv_offsets[b], kv_offsets[b + 1]):
-        # the tiles that a mask cuts
+        # the other tiles, masked along tk
         for tk_start in tl.range(tk_whole, tk_end, 64, num_stages=3):
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < tk_end

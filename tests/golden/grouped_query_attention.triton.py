@@ -40,11 +40,11 @@ def grouped_query_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 ),
             )
         columns = tl.where(outside, 128, 0)
-        # outer is parallel: each outer writes its own rows of out
-        for outer in tl.range(0, 32):
-            # column is parallel: each column writes its own slices of out
-            for column_start in tl.range(0, columns, 64):
-                column_at = column_start + tl.arange(0, 64)
+        # column is parallel: each column writes its own slices of out
+        for column_start in tl.range(0, columns, 64):
+            column_at = column_start + tl.arange(0, 64)
+            # outer is parallel: each outer writes its own rows of out
+            for outer in tl.range(0, 32):
                 tl.store(
                     out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
                     tl.zeros([16, 64], tl.bfloat16),
@@ -90,7 +90,7 @@ def grouped_query_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             tq_begin + (tl.maximum(tl.minimum(last, tq_start + 1), tq_begin) - tq_begin) // 64 * 64
         )
         # tk is ordered: carries total, acc, m
-        # whole tiles, of which no lane is masked
+        # whole tiles: no mask along tk
         for tk_start in tl.range(tq_begin, tk_whole, 64, num_stages=3):
             tk_at = tk_start + tl.arange(0, 64)
             # grouped_query_attention.py:48: scores = hl.dot(q[h, tq, :], k[h // share, tk, :].T)...
@@ -118,7 +118,7 @@ def grouped_query_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
             m = m_new
         # grouped_query_attention.py:47: for tk in hl.tile(begin, last):
-        # the tiles that a mask cuts
+        # the other tiles, masked along tk
         for tk_start in tl.range(tk_whole, last, 64, num_stages=3):
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < last

@@ -14,7 +14,7 @@ def jagged_to_padded_kernel(x_ptr, offsets_ptr, out_ptr):
     offsets_tile = tl.load(offsets_ptr + groups + 1)
     offsets_tile_1 = tl.load(offsets_ptr + groups)
     t_ends = tl.minimum(offsets_tile - offsets_tile_1, 1024)
-    tile_counts = (tl.maximum(t_ends, 0) - 0 + 7) // 8
+    tile_counts = (tl.maximum(t_ends, 0) + 7) // 8
     tile_ends = tl.cumsum(tile_counts, axis=0)
     item_count = tl.sum(tile_counts, axis=0)
     for step in tl.range(pid, item_count, 65536):

@@ -56,11 +56,11 @@ def paged_attention_kernel(
                 ),
             )
         columns = tl.where(outside, 128, 0)
-        # outer is parallel: each outer writes its own rows of out
-        for outer in tl.range(0, 32):
-            # column is parallel: each column writes its own slices of out
-            for column_start in tl.range(0, columns, 64):
-                column_at = column_start + tl.arange(0, 64)
+        # column is parallel: each column writes its own slices of out
+        for column_start in tl.range(0, columns, 64):
+            column_at = column_start + tl.arange(0, 64)
+            # outer is parallel: each outer writes its own rows of out
+            for outer in tl.range(0, 32):
                 tl.store(
                     out_ptr + outer * 524288 + row_at[:, None] * 128 + column_at[None, :],
                     tl.zeros([16, 64], tl.bfloat16),
@@ -127,15 +127,10 @@ def paged_attention_kernel(
             # paged_attention.py:61: holds = p * P + hl.arange(P)
             holds = p * 128 + at128
             # paged_attention.py:62: k = k_pages[h // (H // KV), page, :, :]
-            k = tl.reshape(
-                k_pages_boxes.load([h // 4, tl.minimum(tl.maximum(page, 0), 4095), 0, 0]),
-                [128, 128],
-            )
+            page_inside = tl.minimum(tl.maximum(page, 0), 4095)
+            k = tl.reshape(k_pages_boxes.load([h // 4, page_inside, 0, 0]), [128, 128])
             # paged_attention.py:63: v = v_pages[h // (H // KV), page, :, :]
-            v = tl.reshape(
-                v_pages_boxes.load([h // 4, tl.minimum(tl.maximum(page, 0), 4095), 0, 0]),
-                [128, 128],
-            )
+            v = tl.reshape(v_pages_boxes.load([h // 4, page_inside, 0, 0]), [128, 128])
             # paged_attention.py:64: scores = hl.dot(q[h, tq, :], k.T) * scale
             scores = tl.dot(q_tile, k.T) * 0.12751743082459868
             # paged_attention.py:65: scores = hl.where(holds[None, :] <= asks[:, None], scores, -...

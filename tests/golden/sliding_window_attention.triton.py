@@ -40,11 +40,11 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 ),
             )
         columns = tl.where(outside, 128, 0)
-        # outer is parallel: each outer writes its own rows of out
-        for outer in tl.range(0, 16):
-            # column is parallel: each column writes its own slices of out
-            for column_start in tl.range(0, columns, 64):
-                column_at = column_start + tl.arange(0, 64)
+        # column is parallel: each column writes its own slices of out
+        for column_start in tl.range(0, columns, 64):
+            column_at = column_start + tl.arange(0, 64)
+            # outer is parallel: each outer writes its own rows of out
+            for outer in tl.range(0, 16):
                 tl.store(
                     out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
                     tl.zeros([16, 64], tl.bfloat16),
@@ -88,7 +88,7 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
         tk_end = tl.minimum(end, tl.minimum(tq_start + 64, tq_end))
         tk_whole = tk_begin + (tl.maximum(tk_end, tk_begin) - tk_begin) // 64 * 64
         # tk is ordered: carries total, acc, m
-        # whole tiles, of which no lane is masked
+        # whole tiles: all of tk is in range
         for tk_start in tl.range(tk_begin, tk_whole, 64, num_stages=3):
             tk_at = tk_start + tl.arange(0, 64)
             # sliding_window_attention.py:48: distance = tq.index[:, None] - tk.index[None, :]
@@ -124,7 +124,7 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             acc = tl.dot(p.to(tl.bfloat16), v_tile, acc * alpha[:, None])
             m = m_new
         # sliding_window_attention.py:47: for tk in hl.tile(max(begin, tq.begin - window + 1), mi...
-        # the tiles that a mask cuts
+        # the other tiles, masked along tk
         for tk_start in tl.range(tk_whole, tk_end, 64, num_stages=3):
             tk_at = tk_start + tl.arange(0, 64)
             tk_in = tk_at < tk_end

@@ -30,7 +30,7 @@ def transposed_grouped_gemm_kernel(x_ptr, dy_ptr, offsets_ptr, dw_ptr):
     tm_end = tl.minimum(offsets_value_1, 16384)
     tm_whole = tm_begin + (tl.maximum(tm_end, tm_begin) - tm_begin) // 64 * 64
     # tm is ordered: carries acc, a sum
-    # whole tiles, of which no lane is masked
+    # whole tiles: no mask along tm
     for tm_start in tl.range(tm_begin, tm_whole, 64, num_stages=3):
         tm_at = tm_start + tl.arange(0, 64)
         # transposed_grouped_gemm.py:45: acc = hl.dot(x[tm, tk].T, dy[tm, tn], acc=acc)
@@ -38,7 +38,7 @@ def transposed_grouped_gemm_kernel(x_ptr, dy_ptr, offsets_ptr, dw_ptr):
         dy_tile = tl.load(dy_ptr + tm_at[:, None] * 2048 + tn_at[None, :])
         acc = tl.dot(x_tile.T, dy_tile, acc)
     # transposed_grouped_gemm.py:44: for tm in hl.tile(offsets[g], offsets[g + 1], max_extent=M):
-    # the tiles that a mask cuts
+    # the other tiles, masked along tm
     for tm_start in tl.range(tm_whole, tm_end, 64, num_stages=3):
         tm_at = tm_start + tl.arange(0, 64)
         tm_in = tm_at < tm_end

@@ -13,9 +13,10 @@ in both loops.  It is done for loops of products, whose warps wait for what is b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from math import inf
 
 from tilelang.ir import (
     Apply,
@@ -30,6 +31,7 @@ from tilelang.ir import (
     walk,
 )
 from tilelang.ir.integers import INT
+from tilelang.ir.intervals import ANYTHING, Interval, interval
 from tilelang.ir.names import take
 from tilelang.ir.traversal import inlined
 from tilelang.language.op import SAME
@@ -41,6 +43,7 @@ from .types import Fetch, For, Guard, Let, Read, Step, Write
 
 BELOW = {"lt": 0, "le": 1}  # at < stop, at <= stop: the first position where it does not hold
 ABOVE = {"gt": 0, "ge": 1}  # stop > at, stop >= at
+COUNTS = ("program", "quotient", "remainder")  # what is not negative
 
 
 def with_interiors(
@@ -94,14 +97,33 @@ def _cut(
     widths = {lanes for _, lanes in limits}
     if len(widths) != 1:
         return [loop]
-    stop = reduce(integers.minimum, dict.fromkeys((loop.end, *(at for at, _ in limits))))
-    room, more = integers.length(loop.begin, stop), widths.pop() - by
+    stop = reduce(integers.minimum, _least((loop.end, *(at for at, _ in limits)), around))
+    room = integers.length(loop.begin, stop)
+    if loop.begin == integers.const(0) and interval(inlined(stop, around), _at_least)[0] >= 0:
+        room = stop
+    more = widths.pop() - by
     room = integers.maximum(integers.sub(room, integers.const(more)), 0) if more else room
     trips = quotient(room, by)
     done = integers.value_of(trips)
     if kept and length is not None and done is not None and 0 < length - done * by <= by:
         return [loop]  # the rest is no loop, and would have results of its own beside these
     return _halves(loop, tile, trips, by, taken)
+
+
+def _least(ends: Iterable[Expr], around: Mapping[str, Expr]) -> list[Expr]:
+    """The ends, each once, without those that lie at another or a known way behind it."""
+    kept: list[Expr] = []
+    for end in dict.fromkeys(ends):
+        behind = [integers.distance(*(inlined(e, around) for e in (k, end))) for k in kept]
+        if not any(d is not None and d >= 0 for d in behind):
+            kept = [k for k, d in zip(kept, behind, strict=True) if d is None]
+            kept.append(end)
+    return kept
+
+
+def _at_least(expr: Expr) -> Interval:
+    """What programs count is not negative."""
+    return (0, inf) if getattr(expr, "op", None) in COUNTS else ANYTHING
 
 
 def _halves(loop: For, tile: LoopTile, trips: Expr, by: int, taken: set[str]) -> list[Step]:
@@ -111,13 +133,17 @@ def _halves(loop: For, tile: LoopTile, trips: Expr, by: int, taken: set[str]) ->
     if not isinstance(whole, Const | Var):
         name = take(f"{loop.name.removesuffix('_start')}_whole", taken)
         made, whole = [Let(name, whole, loop.loc)], Var(name, INT)
-    says = (*loop.says, "whole tiles, of which no lane is masked")
-    interior = _without_aliases(tile.interior(replace(loop, end=whole, says=says)))
+    user = loop.name.removesuffix("_start")
+    interior = _without_aliases(tile.interior(replace(loop, end=whole)))
     (interior,) = without_unused((interior,))  # by itself: the rest has the same names
+    assert isinstance(interior, For)
+    compares = any(map(tile.compares, every_step(interior.body)))
+    free = f"all of {user} is in range" if compares else f"no mask along {user}"
+    interior = replace(interior, says=(*loop.says, f"whole tiles: {free}"))
     if whole == loop.end:
         return [interior]
     carries = tuple(replace(c, init=None) for c in loop.carries)
-    says = ("the tiles that a mask cuts",)
+    says = (f"the other tiles, masked along {user}",)
     return [*made, interior, replace(loop, begin=whole, carries=carries, says=says)]
 
 
@@ -208,6 +234,11 @@ class LoopTile:
         steps = (s for s in every_step(self.loop.body) if isinstance(s, Let | Read | Fetch))
         carried = (c.name for c in self.loop.carries)
         return frozenset((self.loop.name, *(s.name for s in steps), *carried))
+
+    def compares(self, step: Step) -> bool:
+        """Whether a step asks something of the tile's own positions."""
+        every = (e for x in exprs(step) for e in walk(x) if e.type.dtype == "bool")
+        return any(map(self._moves, every))
 
     # ------------------------------------------------------------ steps without them
 

@@ -288,9 +288,17 @@ class Scope:
             case Span(start, _):
                 return integers.const(start)
             case At(expr) | Gather(expr):
-                return self.lower(expr, loc)
+                return self._place(self.lower(expr, loc), loc)
             case _:
                 assert_never(entry)
+
+    def _place(self, at: Expr, loc: Loc | None) -> Expr:
+        """A position; one that is kept inside of its array has a name, for others at the same."""
+        match at:
+            case Apply("minimum", (Apply("maximum", (Var(name), Const())), Const())):
+                return self._before(at) or self.let(f"{name}_inside", at, loc)
+            case _:
+                return at
 
     def _without_gathers(self, load: Load, loc: Loc | None) -> Load:
         """The load at named positions; those that are inside of the tensor are not checked."""
@@ -313,6 +321,9 @@ class Scope:
         for entry in index:
             rows: Expr | None = None
             match entry:
+                case At(expr) if not expr.type.shape:
+                    at = self._place(self.lower(expr, loc), loc)
+                    entry = At(self.own_name(at, tensor)) if isinstance(at, Var) else entry
                 case Gather(expr):
                     rows = expr
                 case Along(axis, offset) if offset is not None and not isinstance(offset, Const):

@@ -11,6 +11,7 @@ from tilelang.analysis.masks import masked_reads
 from tilelang.codegen.triton.passes.clear_rest import clear_rest
 from tilelang.codegen.triton.passes.cut_sums import cut_sums
 from tilelang.codegen.triton.passes.explicit_casts import explicit_casts
+from tilelang.codegen.triton.passes.flat_sums import flat_sums
 from tilelang.codegen.triton.passes.gather_tables import gather_tables
 from tilelang.codegen.triton.passes.matrix_products import matrix_products
 from tilelang.codegen.triton.passes.moved_lanes import moved_lanes
@@ -243,7 +244,7 @@ def _masked(problem: Problem, blocks: dict[str, int]) -> Prepared:
     _, body = fill_pads((), moved.body, kernel.partial, masked_reads)
     body = drop_unused(map_body(body, _without_implied), moved.axes)
     ir = replace(moved, body=tuple(s for s in body if isinstance(s, Loop)))
-    ir = matrix_products(explicit_casts(ir), kernel.width)
+    ir = flat_sums(matrix_products(explicit_casts(ir), kernel.width))
     return replace(kernel, ir=ir)
 
 

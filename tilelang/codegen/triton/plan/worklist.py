@@ -45,7 +45,8 @@ def tile_counts(scope: Scope, work: Worklist) -> ir.Expr:
     begin = scope.named(begin, f"{work.axis}_begins")
     end = scope.named(end, f"{work.axis}_ends")
     last = apply("maximum", (end, begin), "int32", form.shape)
-    length = apply("sub", (last, begin), "int32", form.shape)
+    zero = integers.value_of(begin) == 0
+    length = last if zero else apply("sub", (last, begin), "int32", form.shape)
     up = apply("add", (length, integers.const(step - 1)), "int32", form.shape)
     count: ir.Expr = up if step == 1 else ir.Apply("quotient", (up, integers.const(step)), form)
     if scope.kernel.is_partial(GROUPS):
