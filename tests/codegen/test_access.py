@@ -21,6 +21,26 @@ SHAPES = {"a": (4,), "b": (4,), "c": (3,), "d": (3,), "e": (4, 3), "f": (), "g":
 CONDITIONS = {name: Var(name, Type(shape, "bool")) for name, shape in SHAPES.items()}
 
 
+# ---------------------------------------------------------------- positions
+
+
+@tile.kernel
+def of_pages(k, v, table):
+    """Two arrays at the same place, which memory holds."""
+    y = hl.empty(k.shape, dtype=k.dtype)
+    for i in hl.grid(table.shape[0]):
+        page = table[i]
+        y[i, :] = k[page, :] * v[page, :]
+    return y
+
+
+def test_a_place_is_kept_inside_once():
+    pages = tile.spec((4, 128), "float32")
+    text = of_pages.source(pages, pages, tile.spec((4,), "int32"), target="cuda:sm90")
+    assert "page_inside = tl.minimum(tl.maximum(page, 0), 3)" in text
+    assert text.count("tl.minimum(") == 1 and text.count("_ptr + page_inside * 128") == 2
+
+
 # ---------------------------------------------------------------- ranges of whole tiles
 
 

@@ -9,9 +9,11 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from examples.dense.attention_backward import attention_backward
+from examples.dense.flash_attention import flash_attention
 from examples.dense.matmul import matmul
 from examples.jagged.jagged_attention import jagged_attention
 from examples.jagged.jagged_sum import jagged_sum
+from examples.jagged.sliding_window_attention import sliding_window_attention
 from examples.jagged.transposed_grouped_gemm import transposed_grouped_gemm
 from tests.gpu import kernels
 from tests.language.test_scans import running_sums
@@ -57,6 +59,20 @@ def test_without_a_diagonal_the_range_decides():
     assert "tk_whole = tq_begin + (tl.maximum(tq_end, tq_begin) - tq_begin) // 64 * 64" in text
     (_, whole), (_, cut) = loops(text, "tk")
     assert "where" not in whole and "where(tk_in" in cut.replace("\n", "").replace(" ", "")
+
+
+def test_what_is_known_of_the_ends_is_not_computed():
+    """The tile's own end lies behind its first row, and both are not negative."""
+    q = tile.spec((1, 2, 4096, 64), "bfloat16")
+    text = printed(flash_attention, q, q, q, True)
+    assert re.search(r"tk_whole = \(tq_start \+ 1\) // \d+ \* \d+\n", text)
+
+
+def test_what_still_looks_at_positions_is_said_to_be_in_range():
+    text = printed(sliding_window_attention, *HEADS, 20)
+    (_, whole), _ = loops(text, "tk")
+    assert "# whole tiles: all of tk is in range" in text
+    assert "distance < 20" in whole and "tk_in" not in whole
 
 
 def test_a_known_range_has_a_number():

@@ -45,22 +45,22 @@ def backward_kv_kernel(
                 ),
             )
         columns = tl.where(outside, 128, 0)
-        # column is parallel: each column writes its own slices of dk
-        for column_start in tl.range(0, columns, 64):
-            column_at = column_start + tl.arange(0, 64)
-            # outer is parallel: each outer writes its own rows of dk
-            for outer in tl.range(0, 16):
+        # outer is parallel: each outer writes its own rows of dk
+        for outer in tl.range(0, 16):
+            # column is parallel: each column writes its own slices of dk
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     dk_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
                     tl.zeros([16, 64], tl.bfloat16),
                     mask=(seen == 0)[:, None],
                 )
         # jagged_attention_backward.py:84: dv = hl.zeros(v.shape, dtype=v.dtype)
-        # column_1 is parallel: each column_1 writes its own slices of dv
-        for column_1_start in tl.range(0, columns, 64):
-            column_1_at = column_1_start + tl.arange(0, 64)
-            # outer_1 is parallel: each outer_1 writes its own rows of dv
-            for outer_1 in tl.range(0, 16):
+        # outer_1 is parallel: each outer_1 writes its own rows of dv
+        for outer_1 in tl.range(0, 16):
+            # column_1 is parallel: each column_1 writes its own slices of dv
+            for column_1_start in tl.range(0, columns, 64):
+                column_1_at = column_1_start + tl.arange(0, 64)
                 tl.store(
                     dv_ptr + outer_1 * 2097152 + row_at[:, None] * 128 + column_1_at[None, :],
                     tl.zeros([16, 64], tl.bfloat16),

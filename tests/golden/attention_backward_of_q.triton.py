@@ -35,11 +35,11 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
                 ),
             )
         columns = tl.where(outside, 128, 0)
-        # column is parallel: each column writes its own slices of dq
-        for column_start in tl.range(0, columns, 64):
-            column_at = column_start + tl.arange(0, 64)
-            # outer is parallel: each outer writes its own rows of dq
-            for outer in tl.range(0, 16):
+        # outer is parallel: each outer writes its own rows of dq
+        for outer in tl.range(0, 16):
+            # column is parallel: each column writes its own slices of dq
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     dq_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
                     tl.zeros([16, 64], tl.bfloat16),

@@ -40,11 +40,11 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
                 ),
             )
         columns = tl.where(outside, 128, 0)
-        # column is parallel: each column writes its own slices of out
-        for column_start in tl.range(0, columns, 64):
-            column_at = column_start + tl.arange(0, 64)
-            # outer is parallel: each outer writes its own rows of out
-            for outer in tl.range(0, 16):
+        # outer is parallel: each outer writes its own rows of out
+        for outer in tl.range(0, 16):
+            # column is parallel: each column writes its own slices of out
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
                     tl.zeros([16, 64], tl.bfloat16),
@@ -107,17 +107,17 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
                 other=0.0,
             )
             k_tile = tl.load(k_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :])
-            scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
+            scores = tl.dot(q_tile, k_tile.T)
             # jagged_attention_backward.py:48: m_new = hl.maximum(m, scores.amax(-1))
             m_new = tl.maximum(
                 m,
-                tl.reduce(scores, axis=1, combine_fn=_nan_max),
+                tl.reduce(scores, axis=1, combine_fn=_nan_max) * 0.08838834764831845,
                 propagate_nan=tl.PropagateNan.ALL,
             )
             # jagged_attention_backward.py:49: alpha = hl.exp(m - m_new)
             alpha = tl.exp(m - m_new)
             # jagged_attention_backward.py:50: p = hl.exp(scores - m_new[:, None])
-            p = tl.exp(scores - m_new[:, None])
+            p = tl.exp(scores * 0.08838834764831845 - m_new[:, None])
             # jagged_attention_backward.py:51: total = total * alpha + p.sum(-1)
             total = total * alpha + tl.sum(p, axis=1)
             # jagged_attention_backward.py:52: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc *...
@@ -140,17 +140,17 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr, lse_ptr
                 mask=tk_in[:, None],
                 other=0.0,
             )
-            scores = tl.where(tk_in, tl.dot(q_tile, k_tile.T) * 0.08838834764831845, float("-inf"))
+            scores = tl.where(tk_in, tl.dot(q_tile, k_tile.T), float("-inf"))
             # jagged_attention_backward.py:48: m_new = hl.maximum(m, scores.amax(-1))
             m_new = tl.maximum(
                 m,
-                tl.reduce(scores, axis=1, combine_fn=_nan_max),
+                tl.reduce(scores, axis=1, combine_fn=_nan_max) * 0.08838834764831845,
                 propagate_nan=tl.PropagateNan.ALL,
             )
             # jagged_attention_backward.py:49: alpha = hl.exp(m - m_new)
             alpha = tl.exp(m - m_new)
             # jagged_attention_backward.py:50: p = hl.exp(scores - m_new[:, None])
-            p = tl.exp(scores - m_new[:, None])
+            p = tl.exp(scores * 0.08838834764831845 - m_new[:, None])
             # jagged_attention_backward.py:51: total = total * alpha + p.sum(-1)
             total = total * alpha + tl.sum(p, axis=1)
             # jagged_attention_backward.py:52: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc *...

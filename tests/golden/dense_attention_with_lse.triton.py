@@ -56,17 +56,17 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr):
     for tk_start in tl.range(0, tk_whole, 64, num_stages=2):
         # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
         k_tile = tl.reshape(k_boxes.load([b, h, tk_start, 0]), [64, 128])
-        scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
+        scores = tl.dot(q_tile, k_tile.T)
         # attention_backward.py:44: m_new = hl.maximum(m, scores.amax(-1))
         m_new = tl.maximum(
             m,
-            tl.reduce(scores, axis=1, combine_fn=_nan_max),
+            tl.reduce(scores, axis=1, combine_fn=_nan_max) * 0.08838834764831845,
             propagate_nan=tl.PropagateNan.ALL,
         )
         # attention_backward.py:45: alpha = hl.exp(m - m_new)
         alpha = tl.exp(m - m_new)
         # attention_backward.py:46: p = hl.exp(scores - m_new[:, None])
-        p = tl.exp(scores - m_new[:, None])
+        p = tl.exp(scores * 0.08838834764831845 - m_new[:, None])
         # attention_backward.py:47: total = total * alpha + p.sum(-1)
         total = total * alpha + tl.sum(p, axis=1)
         # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:...
@@ -79,19 +79,19 @@ def attention_with_lse_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr):
         tk_at = tk_start + tl.arange(0, 64)
         # attention_backward.py:42: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
         k_tile = tl.reshape(k_boxes.load([b, h, tk_start, 0]), [64, 128])
-        scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
+        scores = tl.dot(q_tile, k_tile.T)
         # attention_backward.py:43: scores = hl.where(tk.index[None, :] <= tq.index[:, None], sco...
         scores_1 = tl.where(tk_at[None, :] <= tq_at[:, None], scores, float("-inf"))
         # attention_backward.py:44: m_new = hl.maximum(m, scores.amax(-1))
         m_new = tl.maximum(
             m,
-            tl.reduce(scores_1, axis=1, combine_fn=_nan_max),
+            tl.reduce(scores_1, axis=1, combine_fn=_nan_max) * 0.08838834764831845,
             propagate_nan=tl.PropagateNan.ALL,
         )
         # attention_backward.py:45: alpha = hl.exp(m - m_new)
         alpha = tl.exp(m - m_new)
         # attention_backward.py:46: p = hl.exp(scores - m_new[:, None])
-        p = tl.exp(scores_1 - m_new[:, None])
+        p = tl.exp(scores_1 * 0.08838834764831845 - m_new[:, None])
         # attention_backward.py:47: total = total * alpha + p.sum(-1)
         total = total * alpha + tl.sum(p, axis=1)
         # attention_backward.py:48: acc = hl.dot(p.to(v.dtype), v[b, h, tk, :], acc=acc * alpha[:...

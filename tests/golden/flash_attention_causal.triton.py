@@ -58,17 +58,17 @@ def flash_attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr):
         # flash_attention.py:41: keys = k[b, h, tk, :]
         keys = tl.reshape(k_boxes.load([b, h, tk_start, 0]), [64, 128])
         # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * scale
-        scores = tl.dot(q_tile, keys.T) * 0.12751743082459868
+        scores = tl.dot(q_tile, keys.T)
         # flash_attention.py:46: m_new = torch.maximum(m, torch.amax(scores, -1))
         m_new = tl.maximum(
             m,
-            tl.reduce(scores, axis=1, combine_fn=_nan_max),
+            tl.reduce(scores, axis=1, combine_fn=_nan_max) * 0.12751743082459868,
             propagate_nan=tl.PropagateNan.ALL,
         )
         # flash_attention.py:47: alpha = torch.exp(m - m_new)
         alpha = tl.exp2(m - m_new)
         # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
-        p = tl.exp2(scores - m_new[:, None])
+        p = tl.exp2(scores * 0.12751743082459868 - m_new[:, None])
         # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
         total = total * alpha + tl.sum(p, axis=1)
         # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, t...
@@ -82,7 +82,7 @@ def flash_attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr):
         # flash_attention.py:41: keys = k[b, h, tk, :]
         keys = tl.reshape(k_boxes.load([b, h, tk_start, 0]), [64, 128])
         # flash_attention.py:42: scores = hl.dot(q[b, h, tq, :], keys.transpose(0, 1)) * scale
-        scores = tl.dot(q_tile, keys.T) * 0.12751743082459868
+        scores = tl.dot(q_tile, keys.T)
         # flash_attention.py:44: seen = tq.index[:, None] >= tk.index[None, :]
         seen = tq_at[:, None] >= tk_at[None, :]
         # flash_attention.py:45: scores = torch.where(seen, scores, -math.inf)
@@ -90,13 +90,13 @@ def flash_attention_kernel(q_ptr, k_ptr, v_ptr, out_ptr):
         # flash_attention.py:46: m_new = torch.maximum(m, torch.amax(scores, -1))
         m_new = tl.maximum(
             m,
-            tl.reduce(scores_1, axis=1, combine_fn=_nan_max),
+            tl.reduce(scores_1, axis=1, combine_fn=_nan_max) * 0.12751743082459868,
             propagate_nan=tl.PropagateNan.ALL,
         )
         # flash_attention.py:47: alpha = torch.exp(m - m_new)
         alpha = tl.exp2(m - m_new)
         # flash_attention.py:48: p = torch.exp(scores - m_new[:, None])
-        p = tl.exp2(scores_1 - m_new[:, None])
+        p = tl.exp2(scores_1 * 0.12751743082459868 - m_new[:, None])
         # flash_attention.py:49: total = total * alpha + torch.sum(p, -1)
         total = total * alpha + tl.sum(p, axis=1)
         # flash_attention.py:50: acc = torch.addmm(acc * alpha[:, None], p.to(v.dtype), v[b, h, t...

@@ -40,11 +40,11 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 ),
             )
         columns = tl.where(outside, 128, 0)
-        # column is parallel: each column writes its own slices of out
-        for column_start in tl.range(0, columns, 64):
-            column_at = column_start + tl.arange(0, 64)
-            # outer is parallel: each outer writes its own rows of out
-            for outer in tl.range(0, 8):
+        # outer is parallel: each outer writes its own rows of out
+        for outer in tl.range(0, 8):
+            # column is parallel: each column writes its own slices of out
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
                     tl.zeros([16, 64], tl.bfloat16),

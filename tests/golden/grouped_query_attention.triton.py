@@ -40,11 +40,11 @@ def grouped_query_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 ),
             )
         columns = tl.where(outside, 128, 0)
-        # column is parallel: each column writes its own slices of out
-        for column_start in tl.range(0, columns, 64):
-            column_at = column_start + tl.arange(0, 64)
-            # outer is parallel: each outer writes its own rows of out
-            for outer in tl.range(0, 32):
+        # outer is parallel: each outer writes its own rows of out
+        for outer in tl.range(0, 32):
+            # column is parallel: each column writes its own slices of out
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
                     tl.zeros([16, 64], tl.bfloat16),
@@ -100,17 +100,17 @@ def grouped_query_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 other=0.0,
             )
             k_tile = tl.load(k_ptr + h // 4 * 2097152 + tk_at[:, None] * 128 + at128[None, :])
-            scores = tl.dot(q_tile, k_tile.T) * 0.12751743082459868
+            scores = tl.dot(q_tile, k_tile.T)
             # grouped_query_attention.py:51: m_new = hl.maximum(m, scores.amax(-1))
             m_new = tl.maximum(
                 m,
-                tl.reduce(scores, axis=1, combine_fn=_nan_max),
+                tl.reduce(scores, axis=1, combine_fn=_nan_max) * 0.12751743082459868,
                 propagate_nan=tl.PropagateNan.ALL,
             )
             # grouped_query_attention.py:52: alpha = hl.exp(m - m_new)
             alpha = tl.exp2(m - m_new)
             # grouped_query_attention.py:53: p = hl.exp(scores - m_new[:, None])
-            p = tl.exp2(scores - m_new[:, None])
+            p = tl.exp2(scores * 0.12751743082459868 - m_new[:, None])
             # grouped_query_attention.py:54: total = total * alpha + p.sum(-1)
             total = total * alpha + tl.sum(p, axis=1)
             # grouped_query_attention.py:55: acc = hl.dot(p.to(v.dtype), v[h // share, tk, :], ac...
@@ -133,19 +133,19 @@ def grouped_query_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 mask=tk_in[:, None],
                 other=0.0,
             )
-            scores = tl.dot(q_tile, k_tile.T) * 0.12751743082459868
+            scores = tl.dot(q_tile, k_tile.T)
             # grouped_query_attention.py:50: scores = hl.where(tk.index[None, :] <= tq.index[:, N...
             scores_1 = tl.where((tk_at[None, :] <= tq_at[:, None]) & tk_in, scores, float("-inf"))
             # grouped_query_attention.py:51: m_new = hl.maximum(m, scores.amax(-1))
             m_new = tl.maximum(
                 m,
-                tl.reduce(scores_1, axis=1, combine_fn=_nan_max),
+                tl.reduce(scores_1, axis=1, combine_fn=_nan_max) * 0.12751743082459868,
                 propagate_nan=tl.PropagateNan.ALL,
             )
             # grouped_query_attention.py:52: alpha = hl.exp(m - m_new)
             alpha = tl.exp2(m - m_new)
             # grouped_query_attention.py:53: p = hl.exp(scores - m_new[:, None])
-            p = tl.exp2(scores_1 - m_new[:, None])
+            p = tl.exp2(scores_1 * 0.12751743082459868 - m_new[:, None])
             # grouped_query_attention.py:54: total = total * alpha + p.sum(-1)
             total = total * alpha + tl.sum(p, axis=1)
             # grouped_query_attention.py:55: acc = hl.dot(p.to(v.dtype), v[h // share, tk, :], ac...

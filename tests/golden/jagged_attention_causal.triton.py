@@ -40,11 +40,11 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 ),
             )
         columns = tl.where(outside, 128, 0)
-        # column is parallel: each column writes its own slices of out
-        for column_start in tl.range(0, columns, 64):
-            column_at = column_start + tl.arange(0, 64)
-            # outer is parallel: each outer writes its own rows of out
-            for outer in tl.range(0, 16):
+        # outer is parallel: each outer writes its own rows of out
+        for outer in tl.range(0, 16):
+            # column is parallel: each column writes its own slices of out
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
                     tl.zeros([16, 64], tl.bfloat16),
@@ -100,17 +100,17 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 other=0.0,
             )
             k_tile = tl.load(k_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :])
-            scores = tl.dot(q_tile, k_tile.T) * 0.12751743082459868
+            scores = tl.dot(q_tile, k_tile.T)
             # jagged_attention.py:85: m_new = hl.maximum(m, scores.amax(-1))
             m_new = tl.maximum(
                 m,
-                tl.reduce(scores, axis=1, combine_fn=_nan_max),
+                tl.reduce(scores, axis=1, combine_fn=_nan_max) * 0.12751743082459868,
                 propagate_nan=tl.PropagateNan.ALL,
             )
             # jagged_attention.py:86: alpha = hl.exp(m - m_new)
             alpha = tl.exp2(m - m_new)
             # jagged_attention.py:87: p = hl.exp(scores - m_new[:, None])
-            p = tl.exp2(scores - m_new[:, None])
+            p = tl.exp2(scores * 0.12751743082459868 - m_new[:, None])
             # jagged_attention.py:88: total = total * alpha + p.sum(-1)
             total = total * alpha + tl.sum(p, axis=1)
             # jagged_attention.py:89: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alpha[:,...
@@ -133,7 +133,7 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 mask=tk_in[:, None],
                 other=0.0,
             )
-            scores = tl.dot(q_tile, k_tile.T) * 0.12751743082459868
+            scores = tl.dot(q_tile, k_tile.T)
             # jagged_attention.py:83: seen = tk.index[None, :] <= tq.index[:, None]
             seen = tk_at[None, :] <= tq_at[:, None]
             # jagged_attention.py:84: scores = hl.where(seen, scores, -math.inf)
@@ -141,13 +141,13 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             # jagged_attention.py:85: m_new = hl.maximum(m, scores.amax(-1))
             m_new = tl.maximum(
                 m,
-                tl.reduce(scores_1, axis=1, combine_fn=_nan_max),
+                tl.reduce(scores_1, axis=1, combine_fn=_nan_max) * 0.12751743082459868,
                 propagate_nan=tl.PropagateNan.ALL,
             )
             # jagged_attention.py:86: alpha = hl.exp(m - m_new)
             alpha = tl.exp2(m - m_new)
             # jagged_attention.py:87: p = hl.exp(scores - m_new[:, None])
-            p = tl.exp2(scores_1 - m_new[:, None])
+            p = tl.exp2(scores_1 * 0.12751743082459868 - m_new[:, None])
             # jagged_attention.py:88: total = total * alpha + p.sum(-1)
             total = total * alpha + tl.sum(p, axis=1)
             # jagged_attention.py:89: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * alpha[:,...

@@ -56,11 +56,11 @@ def paged_attention_kernel(
                 ),
             )
         columns = tl.where(outside, 128, 0)
-        # column is parallel: each column writes its own slices of out
-        for column_start in tl.range(0, columns, 64):
-            column_at = column_start + tl.arange(0, 64)
-            # outer is parallel: each outer writes its own rows of out
-            for outer in tl.range(0, 32):
+        # outer is parallel: each outer writes its own rows of out
+        for outer in tl.range(0, 32):
+            # column is parallel: each column writes its own slices of out
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     out_ptr + outer * 524288 + row_at[:, None] * 128 + column_at[None, :],
                     tl.zeros([16, 64], tl.bfloat16),

@@ -40,11 +40,11 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 ),
             )
         columns = tl.where(outside, 128, 0)
-        # column is parallel: each column writes its own slices of out
-        for column_start in tl.range(0, columns, 64):
-            column_at = column_start + tl.arange(0, 64)
-            # outer is parallel: each outer writes its own rows of out
-            for outer in tl.range(0, 16):
+        # outer is parallel: each outer writes its own rows of out
+        for outer in tl.range(0, 16):
+            # column is parallel: each column writes its own slices of out
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     out_ptr + outer * 2097152 + row_at[:, None] * 128 + column_at[None, :],
                     tl.zeros([16, 64], tl.bfloat16),
@@ -102,13 +102,13 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 other=0.0,
             )
             k_tile = tl.load(k_ptr + h * 2097152 + tk_at[:, None] * 128 + at128[None, :])
-            scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
+            scores = tl.dot(q_tile, k_tile.T)
             # sliding_window_attention.py:51: scores = hl.where(seen, scores, -math.inf)
             scores_1 = tl.where(seen, scores, float("-inf"))
             # sliding_window_attention.py:52: m_new = hl.maximum(m, scores.amax(-1))
             m_new = tl.maximum(
                 m,
-                tl.reduce(scores_1, axis=1, combine_fn=_nan_max),
+                tl.reduce(scores_1, axis=1, combine_fn=_nan_max) * 0.08838834764831845,
                 propagate_nan=tl.PropagateNan.ALL,
             )
             # sliding_window_attention.py:53: known = hl.where(m_new == -math.inf, 0.0, m_new)
@@ -116,7 +116,7 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             # sliding_window_attention.py:54: alpha = hl.exp(m - known)
             alpha = tl.exp(m - known)
             # sliding_window_attention.py:55: p = hl.exp(scores - known[:, None])
-            p = tl.exp(scores_1 - known[:, None])
+            p = tl.exp(scores_1 * 0.08838834764831845 - known[:, None])
             # sliding_window_attention.py:56: total = total * alpha + p.sum(-1)
             total = total * alpha + tl.sum(p, axis=1)
             # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * ...
@@ -143,13 +143,13 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 mask=tk_in[:, None],
                 other=0.0,
             )
-            scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
+            scores = tl.dot(q_tile, k_tile.T)
             # sliding_window_attention.py:51: scores = hl.where(seen, scores, -math.inf)
             scores_1 = tl.where(seen & tk_in, scores, float("-inf"))
             # sliding_window_attention.py:52: m_new = hl.maximum(m, scores.amax(-1))
             m_new = tl.maximum(
                 m,
-                tl.reduce(scores_1, axis=1, combine_fn=_nan_max),
+                tl.reduce(scores_1, axis=1, combine_fn=_nan_max) * 0.08838834764831845,
                 propagate_nan=tl.PropagateNan.ALL,
             )
             # sliding_window_attention.py:53: known = hl.where(m_new == -math.inf, 0.0, m_new)
@@ -157,7 +157,7 @@ def sliding_window_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
             # sliding_window_attention.py:54: alpha = hl.exp(m - known)
             alpha = tl.exp(m - known)
             # sliding_window_attention.py:55: p = hl.exp(scores - known[:, None])
-            p = tl.where(tk_in, tl.exp(scores_1 - known[:, None]), 0.0)
+            p = tl.where(tk_in, tl.exp(scores_1 * 0.08838834764831845 - known[:, None]), 0.0)
             # sliding_window_attention.py:56: total = total * alpha + p.sum(-1)
             total = total * alpha + tl.sum(p, axis=1)
             # sliding_window_attention.py:57: acc = hl.dot(p.to(v.dtype), v[h, tk, :], acc=acc * ...

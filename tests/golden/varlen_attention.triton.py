@@ -40,11 +40,11 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 ),
             )
         columns = tl.where(outside, 64, 0)
-        # column is parallel: each column writes its own slices of out
-        for column_start in tl.range(0, columns, 64):
-            column_at = column_start + tl.arange(0, 64)
-            # outer is parallel: each outer writes its own slices of out
-            for outer in tl.range(0, 16):
+        # outer is parallel: each outer writes its own slices of out
+        for outer in tl.range(0, 16):
+            # column is parallel: each column writes its own slices of out
+            for column_start in tl.range(0, columns, 64):
+                column_at = column_start + tl.arange(0, 64)
                 tl.store(
                     out_ptr + row_at[:, None] * 1024 + outer * 64 + column_at[None, :],
                     tl.zeros([16, 64], tl.bfloat16),
@@ -102,17 +102,17 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 mask=tq_in[:, None],
                 other=0.0,
             )
-            scores = tl.dot(q_tile, keys.T) * 0.18033688011112042
+            scores = tl.dot(q_tile, keys.T)
             # varlen_attention.py:62: m_new = jnp.maximum(m, scores.max(axis=-1))
             m_new = tl.maximum(
                 m,
-                tl.reduce(scores, axis=1, combine_fn=_nan_max),
+                tl.reduce(scores, axis=1, combine_fn=_nan_max) * 0.18033688011112042,
                 propagate_nan=tl.PropagateNan.ALL,
             )
             # varlen_attention.py:63: alpha = jnp.exp(m - m_new)
             alpha = tl.exp2(m - m_new)
             # varlen_attention.py:64: p = jnp.exp(scores - m_new[:, None])
-            p = tl.exp2(scores - m_new[:, None])
+            p = tl.exp2(scores * 0.18033688011112042 - m_new[:, None])
             # varlen_attention.py:65: total = total * alpha + p.sum(axis=-1)
             total = total * alpha + tl.sum(p, axis=1)
             # varlen_attention.py:66: new = jnp.dot(p.astype(v.dtype), values, preferred_element_...
@@ -142,19 +142,19 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                 mask=tq_in[:, None],
                 other=0.0,
             )
-            scores = tl.dot(q_tile, keys.T) * 0.18033688011112042
+            scores = tl.dot(q_tile, keys.T)
             # varlen_attention.py:61: scores = jnp.where(tk.index[None, :] <= tq.index[:, None], ...
             scores_1 = tl.where((tk_at[None, :] <= tq_at[:, None]) & tk_in, scores, float("-inf"))
             # varlen_attention.py:62: m_new = jnp.maximum(m, scores.max(axis=-1))
             m_new = tl.maximum(
                 m,
-                tl.reduce(scores_1, axis=1, combine_fn=_nan_max),
+                tl.reduce(scores_1, axis=1, combine_fn=_nan_max) * 0.18033688011112042,
                 propagate_nan=tl.PropagateNan.ALL,
             )
             # varlen_attention.py:63: alpha = jnp.exp(m - m_new)
             alpha = tl.exp2(m - m_new)
             # varlen_attention.py:64: p = jnp.exp(scores - m_new[:, None])
-            p = tl.exp2(scores_1 - m_new[:, None])
+            p = tl.exp2(scores_1 * 0.18033688011112042 - m_new[:, None])
             # varlen_attention.py:65: total = total * alpha + p.sum(axis=-1)
             total = total * alpha + tl.sum(p, axis=1)
             # varlen_attention.py:66: new = jnp.dot(p.astype(v.dtype), values, preferred_element_...

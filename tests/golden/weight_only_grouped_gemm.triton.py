@@ -82,7 +82,7 @@ def weight_only_grouped_gemm_kernel(x_ptr, w_ptr, scale_ptr, offsets_ptr, y_ptr)
                 other=0.0,
             )
             w_tile = tl.load(w_ptr + g * 8388608 + tk_at[:, None] * 2048 + tn_at[None, :])
-            acc = tl.dot(x_tile, w_tile.to(tl.float32).to(tl.bfloat16), acc)
+            acc = tl.dot(x_tile, w_tile.to(tl.bfloat16), acc)
         # quantized_grouped_gemm.py:45: y[tm, tn] = (acc * scale[g, tn]).to(y.dtype)
         scale_tile = tl.load(scale_ptr + g * 2048 + tn_at)
         tl.store(

@@ -30,7 +30,7 @@ def weight_only_matmul_kernel(x_ptr, w_ptr, scale_ptr, y_ptr):
         # quantized_matmul.py:35: acc = hl.dot(x[tm, tk], w[tk, tn].to(x.dtype), acc=acc)
         x_tile = x_boxes.load([tm_start, tk_start])
         w_tile = w_boxes.load([tk_start, tn_start])
-        acc = tl.dot(x_tile, w_tile.to(tl.float32).to(tl.bfloat16), acc)
+        acc = tl.dot(x_tile, w_tile.to(tl.bfloat16), acc)
     # quantized_matmul.py:36: y[tm, tn] = (acc * scale[tn]).to(y.dtype)
     scale_tile = tl.load(scale_ptr + tn_at)
     tl.store(y_ptr + tm_at[:, None] * 4096 + tn_at[None, :], (acc * scale_tile).to(tl.bfloat16))

@@ -22,6 +22,7 @@ from tilelang import spec
 from tilelang.aot import Assembled, CudaCompiled, Worker, compile_lowered, worker_for
 
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+INTEGERS = ("quantized_matmul",)  # examples that add up in int32: 8 bits, and no floats
 TIMEOUT = 600.0  # seconds for one example; "ieee" products of float32 may take minutes
 
 
@@ -50,7 +51,8 @@ def dtypes_of(subject: Subject) -> tuple[str, ...]:
     """What an example is compiled in: its floats, or 8 bits where those are its arguments."""
     given = subject.cases[-2]
     own = ("int8",) if _is(given[0], "int8") else ("bfloat16", "float32")
-    return own + (FLOAT8 if any(_is(a, "int8") for a in given) else ())
+    floats = subject.name not in INTEGERS and any(_is(a, "int8") for a in given)
+    return own + (FLOAT8 if floats else ())
 
 
 def _is(argument: Any, dtype: str) -> bool:

@@ -6,6 +6,7 @@ from tests.planted.bug import Bug, bug
 
 SEARCH, TABLE, DENSE, SPLIT = "search", "table", "default", "split"
 BOXES = "boxes"  # operands of products through descriptors
+ALONE = "alone"  # each of a batch by itself
 BEFORE = "before"  # what does not move with a loop is read before it
 
 BUGS: tuple[Bug, ...] = (
@@ -59,8 +60,8 @@ BUGS: tuple[Bug, ...] = (
         "jagged_attention",
         SEARCH,
         "keys behind the range count",
-        "                tk_in,\n",
-        "                tk_in | True,\n",
+        "                tk_in, tl.dot",
+        "                tk_in | True, tl.dot",
     ),
     bug(
         "jagged_attention",
@@ -321,6 +322,21 @@ BUGS: tuple[Bug, ...] = (
         "tl.atomic_add(",
         "tl.store(",
         ('        sem="relaxed",\n', ""),
+    ),
+    bug("batched_matmul", ALONE, "the accumulator is forgotten", "            acc,\n", ""),
+    bug(
+        "flash_attention_causal",
+        DENSE,
+        "only the maximum is scaled",
+        "tl.exp2(scores_1 * 0.25503486164919736 -",
+        "tl.exp2(scores_1 -",
+    ),
+    bug(
+        "flash_attention_causal",
+        DENSE,
+        "tiles on the diagonal are not masked",
+        "tk_whole = tl.minimum(tk_end, tq_start + 1) //",
+        "tk_whole = (tq_start + 16) //",
     ),
     bug("segment_sum", DENSE, "the last segment is left out", "ids_tile < 7", "ids_tile < 6"),
     bug(

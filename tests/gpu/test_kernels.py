@@ -12,6 +12,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from examples.dense.batched_matmul import batched_matmul
 from tests import checks
 from tests.gpu import kernels, machine
 from tests.ragged import Space, every_stratum, wild_offsets
@@ -150,6 +151,11 @@ SMALL = {
     "scatter": (kernels.scatter, (floats(10, 24), ROWS), {"blocks": {"t": 4}}),
     "scatter in one tile": (kernels.scatter, (floats(10, 24), ROWS), {"blocks": {"t": 16}}),
     "scattered sums": (kernels.scattered_sums, (floats(10, 24), ROWS), {"blocks": {"t": 4}}),
+    "batches of one": (
+        batched_matmul,
+        (floats(3, 37, 40), floats(3, 40, 24)),
+        {"blocks": {"tb": 1, "tm": 16, "tn": 16, "tk": 16}},
+    ),
     "twice": (kernels.twice, (floats(5, 40),), {"block_sizes": [16, 16]}),
     "running_sums": (kernels.running_sums, (floats(6, 40),), {"blocks": {"t": 16}}),
     "swapped": (kernels.swapped, (floats(21, 5),), {"blocks": {"t": 8}}),

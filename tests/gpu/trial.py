@@ -22,7 +22,7 @@ from tests.gpu.memory import watched  # isort: skip
 import tilelang as tile
 from tests import checks
 from tests.gpu.fuzz import CutOff, time_limit
-from tests.gpu.planted import BEFORE, BOXES, BUGS, DENSE, SPLIT
+from tests.gpu.planted import ALONE, BEFORE, BOXES, BUGS, DENSE, SPLIT
 from tests.planted.bug import Bug
 from tests.ragged import Space, every_stratum, wild_offsets
 from tests.subjects import SUBJECTS, Arrays, Subject
@@ -49,9 +49,10 @@ class Watched:
 
 def printed(subject: Subject, form: str, *args: Any) -> Source:
     """The text of an example with small blocks, and what the form of a bug says."""
-    own = {DENSE: {}, SPLIT: {"split": 3}, BOXES: {"indexing": "descriptor"}}
+    own = {DENSE: {}, ALONE: {}, SPLIT: {"split": 3}, BOXES: {"indexing": "descriptor"}}
     asked: dict[str, Any] = own.get(form, {"worklist": form})
-    config = tile.Config(subject.blocks, **({} if form == BEFORE else asked))
+    blocks = subject.blocks | ({"tb": 1} if form == ALONE else {})
+    config = tile.Config(blocks, **({} if form == BEFORE else asked))
     target = "cuda:sm100" if form == BEFORE else interpreter.TARGET
     with mock.patch.object(worklist, "CHUNK", 2):
         return subject.kernel.lower(*args, config=config, target=target).source

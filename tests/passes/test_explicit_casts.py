@@ -55,10 +55,20 @@ CASES = {
         "cast(cast(x[t], float32) + cast(z[t], float32), bfloat16)",
     ),
     "float32 stays": (kernel(add, "float32", "float32", "float32"), "x[t] + z[t]", "x[t] + z[t]"),
-    "small integers become 16-bit floats in two steps": (
-        kernel(lambda x: cast(x, "bfloat16"), "bfloat16", "int8"),
+    "integers become 16-bit floats in two steps": (
+        kernel(lambda x: cast(x, "bfloat16"), "bfloat16", "int16"),
         "cast(x[t], bfloat16)",
         "cast(cast(x[t], float32), bfloat16)",
+    ),
+    "those of 8 bits in one": (
+        kernel(lambda x: cast(x, "bfloat16"), "bfloat16", "int8"),
+        "cast(x[t], bfloat16)",
+        "cast(x[t], bfloat16)",
+    ),
+    "but not 8-bit floats": (
+        kernel(lambda x: cast(x, "float8_e5m2"), "float8_e5m2", "int8"),
+        "cast(x[t], float8_e5m2)",
+        "cast(cast(x[t], float32), float8_e5m2)",
     ),
     "truth of a 16-bit float": (
         kernel(lambda x: cast(x, "bool"), "bool", "float16"),

@@ -193,10 +193,7 @@ class _Nest:
     def stores(
         self, tensor: ir.Tensor, rows: int, row: str, free: ir.Expr, some: ir.Expr
     ) -> list[ir.Stmt]:
-        """The fill in the rows that are free, over all other dimensions, if there may be some.
-
-        Columns, of which there are none otherwise, are the outermost of these loops.
-        """
+        """The fill in the rows that are free, over all other dimensions, if there may be some."""
         index: list[ir.Index] = []
         inner: list[str] = []
         ends: list[ir.Stmt] = []
@@ -210,7 +207,7 @@ class _Nest:
                     stop, self.columns[size] = self.assigned("columns", _if(some, size))
                     ends.append(stop)
                 index.append(ir.Along(self.axis("column", self.columns[size], block, size)))
-                inner.insert(0, self.axes[-1].name)
+                inner.append(self.axes[-1].name)
             else:
                 name = self.axis("outer", integers.const(size), None)
                 index.append(ir.At(ir.GridIndex(name)))

@@ -1,7 +1,7 @@
 """Explicit casts: arithmetic in float32, and every conversion as Triton means it.
 
     a + b : bfloat16               ->  cast(cast(a, float32) + cast(b, float32), bfloat16)
-    cast(n: int8, bfloat16)        ->  cast(cast(n, float32), bfloat16)
+    cast(n: int16, bfloat16)       ->  cast(cast(n, float32), bfloat16)
     i // 4 where i >= 0            ->  quotient(i, 4); other signs need a floor
     x ** 3, n ** m of integers     ->  power(x, 3), power(n, m): products; x ** y is exp2
 
@@ -56,7 +56,8 @@ def cast(expr: Expr, dtype: str) -> Expr:
         return apply("ne", (_wide(expr), _wide(zero)), "bool", expr.type.shape)
     if isinstance(expr, Apply) and expr.op == "cast" and _exact(expr.args[0].type.dtype, source):
         return cast(expr.args[0], dtype)
-    if is_narrow(dtype) and source != FLOAT:
+    exact = source == "int8" and dtype in ("bfloat16", "float16")  # which Triton does in two, too
+    if is_narrow(dtype) and source != FLOAT and not exact:
         expr = cast(expr, FLOAT)
     return apply("cast", (expr,), dtype, expr.type.shape)
 

@@ -32,12 +32,12 @@ from tilelang.ir.traversal import definitions, map_body
 
 def flat_sums(ir: KernelIR) -> KernelIR:
     """The kernel with such carries in the dimensions of the product."""
-    found = _Sums(definitions(ir.body), Counter(read_by(exprs_of(ir.body))), names_in(ir))
+    found = _Flattening(definitions(ir.body), Counter(read_by(exprs_of(ir.body))), names_in(ir))
     return replace(ir, body=map_body(ir.body, found.changed))
 
 
 @dataclass(frozen=True)
-class _Sums:
+class _Flattening:
     """What names stand for, how often each is read, and which are taken."""
 
     defined: dict[str, Expr]

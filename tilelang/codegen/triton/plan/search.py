@@ -13,6 +13,7 @@ from tilelang.codegen.triton.passes.cut_sums import cut_sums
 from tilelang.codegen.triton.passes.explicit_casts import explicit_casts
 from tilelang.codegen.triton.passes.flat_sums import flat_sums
 from tilelang.codegen.triton.passes.gather_tables import gather_tables
+from tilelang.codegen.triton.passes.late_scales import late_scales
 from tilelang.codegen.triton.passes.matrix_products import matrix_products
 from tilelang.codegen.triton.passes.moved_lanes import moved_lanes
 from tilelang.codegen.triton.passes.pad_dims import pad_dims
@@ -55,6 +56,7 @@ from .specialized import refuse_unspecialized
 from .split import parts_of, reduction_of
 from .steps import every_step
 from .types import Buffer, For, Launch, Plan, Result
+from .width import Width
 
 # Bytes for each warp that the result of a flat loop, 128 x 256, passes through to be stored while
 # boxes arrive: the compiler's figure for 4, 8 and 16 warps.  Elsewhere it goes through what the
@@ -102,7 +104,7 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
     if needed > target.shared:
         refuse_memory(ir, needed, width.pipe(target))
     _check_columns(problem, target, width.pipe(target), blocks)
-    kernel = _masked(problem, blocks)
+    kernel = _masked(problem, blocks, width)
     launches: list[Launch] = []
     scratch: list[Buffer] = []
     pointers: dict[str, str] = {}
@@ -236,15 +238,19 @@ def _live(kernel: Prepared | Problem) -> tuple[Loop, ...]:
     return tuple(loop for loop in loops if loop is not None)
 
 
-def _masked(problem: Problem, blocks: dict[str, int]) -> Prepared:
-    """The kernel with its masks and casts, which blocks decide about."""
+def _masked(problem: Problem, blocks: dict[str, int], width: Width) -> Prepared:
+    """The kernel with its masks and casts, which blocks decide about.
+
+    Scales stay where they are beside pages: of those 160 bytes would spill, not 56.
+    """
     padded = pad_dims(problem.ir)
     moved = moved_lanes(padded)
     kernel = Prepared(moved, problem.facts, blocks, padded.dims)
     _, body = fill_pads((), moved.body, kernel.partial, masked_reads)
     body = drop_unused(map_body(body, _without_implied), moved.axes)
     ir = replace(moved, body=tuple(s for s in body if isinstance(s, Loop)))
-    ir = flat_sums(matrix_products(explicit_casts(ir), kernel.width))
+    ir = explicit_casts(ir) if width.boxes else late_scales(explicit_casts(ir))
+    ir = flat_sums(matrix_products(ir, kernel.width))
     return replace(kernel, ir=ir)
 
 
