@@ -9,6 +9,7 @@ from tilelang.ir import Body, Expr, KernelIR, Load, Loop, every_loop, every_stor
 from tilelang.ir.traversal import definitions
 
 from .alignment import row_alignment
+from .carried_sums import carried_bytes
 from .descriptors import Boxes, box_of, operands
 from .loop_products import LoopProducts
 from .loops import copies_ahead, own_dots, without
@@ -61,7 +62,14 @@ def launch_bytes(
     if not multiplied:
         stored = ir.stored((loop,))
         ahead = {s.of.loop.axis for s in found.values() if copies_ahead(ir, s.of.loop, stored)}
-        return max(alone(s) + s.copied() * (s.of.loop.axis in ahead) for s in found.values())
+
+        def copying(one: LoopMemory) -> int:
+            whole = all(map(one.is_copied, one.of.loads()))  # the others lie as memory has them
+            passing = carried_bytes(ir, one.of.loop, blocks, pipe, made) if whole else 0
+            return max(alone(one), passing) + one.copied()
+
+        each = found.items()
+        return max(copying(one) if axis in ahead else alone(one) for axis, one in each)
 
     def needed(one: Loop) -> int:
         return found[one.axis].bytes(needed)

@@ -199,8 +199,14 @@ class LoopMemory:
         """What a loop without products has on its way: beside a store what does not move, too."""
         stores = self._stores()
         loads = dict.fromkeys(self.of.loads()) if self.ahead else ()
-        found = (e for e in loads if not self.of.is_slow(e) and (stores or self._moves(e)))
+        found = (e for e in loads if self.is_copied(e) and (stores or self._moves(e)))
         return self.ahead * sum(value_bytes(load, self.of.blocks) for load in found)
+
+    def is_copied(self, load: Load) -> bool:
+        """Whether threads of a loop without products copy the 4 bytes each that they must."""
+        share = value_bytes(load, self.of.blocks) // (LANES * self.of.pipe.warps)
+        enough = max(share, itemsize(load.type.dtype)) >= LEAST_COPY
+        return enough and not self.of.is_slow(load)
 
     def columns(self, inner: int) -> int:
         """Of two products that feed each other: both results, and what is computed between them.

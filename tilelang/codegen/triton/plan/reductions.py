@@ -101,7 +101,7 @@ def _bytes(
     (operand, *_), axis = reduced.args, reduced.attr("axis")
     shape = [lanes_of(d, blocks) for d in operand.type.shape]
     loads = [e for e in reached(operand, made) if isinstance(e, Load) and e.type.rank > 1]
-    wide = max((_at_once(ir, e) for e in loads), default=WIDE // FLOAT)
+    wide = max((at_once(ir, e) for e in loads), default=WIDE // FLOAT)
     along = warps_along(shape, warps, wide)[axis]
     results = prod(n for d, n in enumerate(shape) if d != axis)
     kept = 2 * FLOAT if reduced.op.startswith("arg") else FLOAT
@@ -109,20 +109,25 @@ def _bytes(
     return max(between, results * FLOAT if between and len(shape) > 2 else 0)
 
 
-def _at_once(ir: KernelIR, load: Load) -> int:
+def at_once(ir: KernelIR, load: Load) -> int:
     """How many numbers of a row one thread loads at once."""
     return max(row_alignment(ir, load.tensor) // itemsize(load.type.dtype), 1)
 
 
 def warps_along(shape: list[int], warps: int, wide: int) -> list[int]:
     """How many warps lie along each dimension of a value that is loaded."""
+    return [warps for _, _, warps in lanes_along(shape, warps, wide)]
+
+
+def lanes_along(shape: list[int], warps: int, wide: int) -> list[tuple[int, int, int]]:
+    """Numbers of a thread, threads and warps along each dimension of a value that is loaded."""
     last = len(shape) - 1
-    threads, left, found = LANES, warps, [1] * len(shape)
+    threads, left, found = LANES, warps, [(1, 1, 1)] * len(shape)
     for d in (last, *range(last)):
         own = min(wide, max(prod(shape) // (LANES * warps), 1), shape[d]) if d == last else 1
         lanes = max(min(threads, shape[d] // own), 1)
-        found[d] = max(min(left, shape[d] // (own * lanes)), 1)
-        threads, left = threads // lanes, left // found[d]
+        found[d] = own, lanes, max(min(left, shape[d] // (own * lanes)), 1)
+        threads, left = threads // lanes, left // found[d][-1]
     return found
 
 

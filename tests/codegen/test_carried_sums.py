@@ -1,0 +1,57 @@
+"""carried_sums: shared memory of norms in tiles of columns, as Triton 3.6 was seen to take it."""
+
+from __future__ import annotations
+
+import pytest
+
+import tilelang as tile
+from examples.dense.layer_norm import layer_norm_long
+from tilelang.codegen.triton.plan import carried_sums
+
+ROWS = {dtype: (tile.spec((16384, 4096), dtype), *(tile.spec((4096,), dtype),) * 2)
+        for dtype in ("float32", "bfloat16")}  # fmt: skip
+# dtype, architecture, blocks of the rows and of the three loops over columns, bytes
+SEEN = [
+    ("float32", 90, (16, 64, 64, 64), 11_264),
+    ("float32", 90, (16, 64, 256, 256), 53_248),
+    ("float32", 90, (16, 256, 64, 256), 40_960),
+    ("float32", 90, (64, 256, 256, 256), 139_264),
+    ("float32", 90, (64, 64, 64, 256), 151_552),
+    ("float32", 80, (16, 64, 64, 64), 13_312),
+    ("float32", 80, (16, 256, 256, 256), 53_248),
+    ("float32", 80, (64, 64, 64, 64), 50_176),
+    ("float32", 80, (64, 256, 256, 256), 151_552),
+    # a row of 256 numbers of 2 bytes is fewer than 4 bytes for each of 256 threads
+    ("bfloat16", 90, (16, 256, 256, 256), 16_384),
+    ("bfloat16", 80, (64, 256, 256, 256), 65_536),
+]
+
+
+def planned(dtype: str, arch: int, blocks: tuple[int, ...]) -> int:
+    names = ("tm", "tn", "tn_1", "tn_2")
+    config = tile.Config(dict(zip(names, blocks, strict=True)), stages=3)
+    kernel = tile.kernel(layer_norm_long.__wrapped__)  # which remembers no plan
+    (launch,) = kernel.lower(*ROWS[dtype], config=config, target=f"cuda:sm{arch}").plan.launches
+    return launch.shared
+
+
+@pytest.mark.parametrize(("dtype", "arch", "blocks", "needed"), SEEN)
+def test_as_the_compiler_takes_it(dtype, arch, blocks, needed):
+    assert needed <= planned(dtype, arch, blocks) <= needed * 1.05
+
+
+def test_what_does_not_fit_is_refused():
+    """It was let through, and needs 200,704 bytes."""
+    with pytest.raises(tile.PlanError, match="about 200704 bytes"):
+        planned("float32", 80, (64, 64, 64, 256))
+
+
+@pytest.mark.parametrize("bug", ["nothing passes", "one number of a row lies where four did"])
+def test_planted(bug, monkeypatch):
+    if bug == "nothing passes":
+        monkeypatch.setattr(carried_sums, "_added", lambda made: iter(()))
+    else:
+        real = carried_sums._registers
+        monkeypatch.setattr(carried_sums, "_registers", lambda *a, apart=False: real(*a))
+    wrong = [planned(*given) for *given, _ in SEEN]
+    assert any(w < needed for w, (*_, needed) in zip(wrong, SEEN, strict=True))
