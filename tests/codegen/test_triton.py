@@ -18,7 +18,7 @@ from tests.frameworks import needs_examples_in_torch
 from tests.gpu import compiler, kernels
 from tests.subjects import SUBJECTS
 from tilelang.analysis import analyze
-from tilelang.codegen.triton.plan import unmoved
+from tilelang.codegen.triton.plan import memory, unmoved
 from tilelang.codegen.triton.target import Target
 from tilelang.runtime import lowering
 
@@ -375,6 +375,30 @@ def test_tensor_memory_is_limited():
             continue
         with pytest.raises(tile.PlanError, match=f" needs {columns} columns of tensor memory"):
             fresh.lower(*subjects[name].cases[-1], **asked)
+
+
+@pytest.mark.parametrize("name", ["attention_backward_of_kv", "dense_attention_backward"])
+def test_sums_of_four_products_are_in_tensor_memory_for_the_whole_loop(name):
+    """Two of 256 x 128 beside 64 x 256: Triton refused 768 columns."""
+    (subject,) = (s for s in SUBJECTS if s.name == name)
+    own = {"tk": 256, "tq": 64} if "_kv" in name else {"tk": 64, "tk_1": 256, "tq": 64, "tq_2": 64}
+
+    def lowered(blocks):
+        fresh = tile.kernel(subject.kernel.__wrapped__)
+        asked = tile.Config(blocks=blocks, warps=8, stages=1)
+        return fresh.lower(*subject.cases[-2], target="cuda:sm100", config=asked)
+
+    with pytest.raises(tile.PlanError, match="needs 768 columns of tensor memory"):
+        lowered(own)
+    lowered({a: min(b, 128) for a, b in own.items()})  # which was seen to take all 512
+
+
+def test_planted_sums_that_no_loop_carries(monkeypatch):
+    monkeypatch.setattr(memory.LoopMemory, "_is_carried", lambda self, dot: False)
+    with pytest.raises(pytest.fail.Exception):
+        test_sums_of_four_products_are_in_tensor_memory_for_the_whole_loop(
+            "attention_backward_of_kv"
+        )
 
 
 def test_arguments_are_pointers_in_the_order_of_the_plan():

@@ -64,7 +64,8 @@ def launch_bytes(
         ahead = {s.of.loop.axis for s in found.values() if copies_ahead(ir, s.of.loop, stored)}
 
         def copying(one: LoopMemory) -> int:
-            whole = all(map(one.is_copied, one.of.loads()))  # the others lie as memory has them
+            # what is not copied lies as memory has it
+            whole = one.ahead and all(map(one.is_copied, one.of.loads()))
             passing = carried_bytes(ir, one.of.loop, blocks, pipe, made) if whole else 0
             return max(alone(one), passing) + one.copied()
 

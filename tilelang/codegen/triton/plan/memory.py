@@ -213,7 +213,8 @@ class LoopMemory:
 
         Results stay while a loop inside runs, which needs `inner` columns; left operands do not.
 
-        More of them are not all there at one time, and a single one fits whenever registers do.
+        More of them are not all there at one time, but what they are added to is, beside the widest
+        of the others; and a single one fits whenever registers do.
         Three products for one have a result each, all there for the whole loop, and one left
         operand at a time; two results of 64 rows lie beside each other.
         """
@@ -221,11 +222,22 @@ class LoopMemory:
         apart = [d for d in dots if self.of.asynchronous(d) and self.of.pipe.parts(d) > 1]
         held = sum(self._across(d, THREE, d.type.shape[-1]) for d in apart)
         held += max([inner, *(self._across(d, 1, summed(d)) for d in apart)])
-        if len(dots) != 2 or not all(map(self.of.asynchronous, dots)):
-            return held
         whole = [d for d in dots if self.of.pipe.parts(d) == 1]
+        if len(dots) < 2 or not all(map(self.of.asynchronous, dots)):
+            return held
+        if len(dots) > 2:
+            sums = list(filter(self._is_carried, whole))
+            others = (self._across(d, 1, d.type.shape[-1]) for d in whole if d not in sums)
+            added = sum(value_bytes(d, self.of.blocks) for d in sums) // COLUMN
+            return held + added + max(others, default=0)
         between = [d.args[0] for d in whole if self.of.source(d.args[0])[0] is None]
         return held + sum(value_bytes(e, self.of.blocks) for e in (*whole, *between)) // COLUMN
+
+    def _is_carried(self, dot: Apply) -> bool:
+        """Whether a product is added to what the loop carries."""
+        _, _, *added = self.of.needs(dot)
+        names = {c.name for c in self.of.loop.carries}
+        return any(isinstance(e, Var) and e.name in names for e in added)
 
     def _across(self, dot: Apply, count: int, dim: Dim) -> int:
         """Columns of so many values that have the rows of a product's result, and `dim` columns."""
