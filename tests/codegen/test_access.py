@@ -41,6 +41,28 @@ def test_a_place_is_kept_inside_once():
     assert text.count("tl.minimum(") == 1 and text.count("_ptr + page_inside * 128") == 2
 
 
+@tile.kernel
+def followed(links, x):
+    """A place that memory leads on from, read before and after it changes."""
+    y = hl.empty([links.shape[0]], dtype=x.dtype)
+    for i in hl.grid(links.shape[0]):
+        at = links[i]
+        total = hl.full([], 0.0, dtype=hl.float32)
+        for _ in hl.grid(3):
+            total = total + x[at]
+            at = links[at]
+            total = total + x[at] * 10.0
+        y[i] = total
+    return y
+
+
+def test_a_place_that_changes_is_kept_inside_again():
+    links = np.int32([2, 0, 3, 9, -4])
+    x = np.arange(1, 6, dtype=np.float32)
+    text = followed.source(links, x, target="cuda:sm90")
+    assert text.count("tl.minimum(tl.maximum(at, 0), 4)") == 3
+
+
 # ---------------------------------------------------------------- ranges of whole tiles
 
 

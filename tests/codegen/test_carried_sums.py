@@ -6,7 +6,8 @@ import pytest
 
 import tilelang as tile
 from examples.dense.layer_norm import layer_norm_long
-from tilelang.codegen.triton.plan import carried_sums
+from examples.jagged.paged_attention import paged_attention
+from tilelang.codegen.triton.plan import carried_sums, memory
 
 ROWS = {dtype: (tile.spec((16384, 4096), dtype), *(tile.spec((4096,), dtype),) * 2)
         for dtype in ("float32", "bfloat16")}  # fmt: skip
@@ -55,3 +56,24 @@ def test_planted(bug, monkeypatch):
         monkeypatch.setattr(carried_sums, "_registers", lambda *a, apart=False: real(*a))
     wrong = [planned(*given) for *given, _ in SEEN]
     assert any(w < needed for w, (*_, needed) in zip(wrong, SEEN, strict=True))
+
+
+PAGES = tuple(tile.spec(shape, dtype) for shape, dtype in (
+    ((8, 512, 128), "float32"), ((4, 64, 128, 128), "float32"), ((4, 64, 128, 128), "float32"),
+    ((8, 8), "int32"), ((8,), "int32"), ((9,), "int32"),
+))  # fmt: skip
+
+
+@pytest.mark.parametrize(("columns", "needed"), [(64, 131_072), (128, 196_608)])
+def test_scores_that_a_loop_inside_adds_up_pass_to_the_next_product(columns, needed):
+    """64 KiB of them, in two parts, were missing."""
+    kernel = tile.kernel(paged_attention.__wrapped__)
+    config = tile.Config({"tk": 32, "tn": columns, "tq": 64})
+    (launch,) = kernel.lower(*PAGES, config=config, target="cuda:sm90").plan.launches
+    assert needed <= launch.shared <= needed * 1.05
+
+
+def test_planted_scores_that_stay_in_registers(monkeypatch):
+    monkeypatch.setattr(memory.LoopMemory, "_made_inside", lambda self, dot: False)
+    with pytest.raises(AssertionError):
+        test_scores_that_a_loop_inside_adds_up_pass_to_the_next_product(64, 131_072)

@@ -413,6 +413,17 @@ class LoopMemory:
         several = prod(lanes_of(d, self.of.blocks) for d in dot.type.shape[:-2]) > 1
         return several or side == 0 or itemsize(dot.args[1].type.dtype) >= LEAST_COPY
 
+    def _made_inside(self, dot: Apply) -> bool:
+        """Whether a left operand is made of a result that a loop inside has added up, of few rows.
+
+        Warps lie along its columns then, and the product, which Triton does not see behind that
+        loop, wants whole rows of it.
+        """
+        inside = {*dots_in(self.of.loop)} - {*self.of.dots()}
+        few = self.of.shape(dot)[0] < MATRIX * self.of.pipe.warps
+        made = reached(dot.args[0], self.of.made) if few and inside else ()
+        return not self.of.pipe.target.columns and any(e in inside for e in made)
+
     def _computed(self, dot: Apply, side: int, loaded: bool) -> list[int]:
         """Bytes of what passes through shared memory of an operand that was computed in registers.
 
@@ -426,7 +437,8 @@ class LoopMemory:
         if self.of.asynchronous(dot):
             apart = parts == 1 and self.of.lies(operand) and not (loaded or self.ahead)
             turned = is_turned(dot) and (parts == 1 or not (loaded or self.of.pipe.target.columns))
-            return [parts * size] if side == 1 or turned or apart else []
+            met = side == 0 and not loaded and self._made_inside(dot)
+            return [parts * size] if side == 1 or turned or apart or met else []
         if loaded:
             return []
         by_number = of_loads(operand, self.of.made)

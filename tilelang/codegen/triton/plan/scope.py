@@ -100,6 +100,7 @@ class Scope:
     axes: dict[str, Running] = field(default_factory=dict)
     seen: dict[Load, Var] = field(default_factory=dict)
     ends: dict[Expr, Expr] = field(default_factory=dict)  # of ranges, as they were lowered
+    places: dict[Expr, Var] = field(default_factory=dict)  # positions that are kept inside
     wished: dict[str, str] = field(default_factory=dict)  # name of the IR -> its name in the text
     own: set[str] = field(default_factory=set)  # names that this body defines
     steps: list[Step] = field(default_factory=list)
@@ -110,7 +111,8 @@ class Scope:
 
     def inner(self) -> Scope:
         """A scope for the body of a loop."""
-        own = dict(self.locals), dict(self.axes), dict(self.seen), dict(self.ends)
+        every = self.locals, self.axes, self.seen, self.ends, self.places
+        own = (dict(one) for one in every)
         return Scope(self.shared, *own)
 
     def let(self, wish: str, value: Expr, loc: Loc | None = None) -> Var:
@@ -296,7 +298,12 @@ class Scope:
         """A position; one that is kept inside of its array has a name, for others at the same."""
         match at:
             case Apply("minimum", (Apply("maximum", (Var(name), Const())), Const())):
-                return self._before(at) or self.let(f"{name}_inside", at, loc)
+                wish = f"{name}_inside"
+                if name in self.wished.values():  # which an iteration changes
+                    return self.let(wish, at, loc)
+                if at not in self.places:
+                    self.places[at] = self.let(wish, at, loc)
+                return self.places[at]
             case _:
                 return at
 
