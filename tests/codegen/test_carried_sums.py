@@ -7,7 +7,9 @@ import pytest
 import tilelang as tile
 from examples.dense.layer_norm import layer_norm_long
 from examples.jagged.paged_attention import paged_attention
+from tests.passes.becomes import again
 from tilelang.codegen.triton.plan import carried_sums, memory
+from tilelang.codegen.triton.plan.types import Plan
 
 ROWS = {dtype: (tile.spec((16384, 4096), dtype), *(tile.spec((4096,), dtype),) * 2)
         for dtype in ("float32", "bfloat16")}  # fmt: skip
@@ -28,12 +30,17 @@ SEEN = [
 ]
 
 
+def shared(kernel: tile.Kernel, given: tuple, config: tile.Config, target: str) -> int:
+    plan = again(kernel).lower(*given, config=config, target=target).plan
+    assert isinstance(plan, Plan)
+    (launch,) = plan.launches
+    return launch.shared
+
+
 def planned(dtype: str, arch: int, blocks: tuple[int, ...]) -> int:
     names = ("tm", "tn", "tn_1", "tn_2")
     config = tile.Config(dict(zip(names, blocks, strict=True)), stages=3)
-    kernel = tile.kernel(layer_norm_long.__wrapped__)  # which remembers no plan
-    (launch,) = kernel.lower(*ROWS[dtype], config=config, target=f"cuda:sm{arch}").plan.launches
-    return launch.shared
+    return shared(layer_norm_long, ROWS[dtype], config, f"cuda:sm{arch}")
 
 
 @pytest.mark.parametrize(("dtype", "arch", "blocks", "needed"), SEEN)
@@ -54,8 +61,7 @@ def test_planted(bug, monkeypatch):
     else:
         real = carried_sums._registers
         monkeypatch.setattr(carried_sums, "_registers", lambda *a, apart=False: real(*a))
-    wrong = [planned(*given) for *given, _ in SEEN]
-    assert any(w < needed for w, (*_, needed) in zip(wrong, SEEN, strict=True))
+    assert any(planned(dtype, arch, blocks) < needed for dtype, arch, blocks, needed in SEEN)
 
 
 PAGES = tuple(tile.spec(shape, dtype) for shape, dtype in (
@@ -67,10 +73,8 @@ PAGES = tuple(tile.spec(shape, dtype) for shape, dtype in (
 @pytest.mark.parametrize(("columns", "needed"), [(64, 131_072), (128, 196_608)])
 def test_scores_that_a_loop_inside_adds_up_pass_to_the_next_product(columns, needed):
     """64 KiB of them, in two parts, were missing."""
-    kernel = tile.kernel(paged_attention.__wrapped__)
     config = tile.Config({"tk": 32, "tn": columns, "tq": 64})
-    (launch,) = kernel.lower(*PAGES, config=config, target="cuda:sm90").plan.launches
-    assert needed <= launch.shared <= needed * 1.05
+    assert needed <= shared(paged_attention, PAGES, config, "cuda:sm90") <= needed * 1.05
 
 
 def test_planted_scores_that_stay_in_registers(monkeypatch):

@@ -51,7 +51,7 @@ def printed(subject: Subject, form: str, *args: Any) -> Source:
     """The text of an example with small blocks, and what the form of a bug says."""
     own = {DENSE: {}, ALONE: {}, SPLIT: {"split": 3}, BOXES: {"indexing": "descriptor"}}
     asked: dict[str, Any] = own.get(form, {"worklist": form})
-    blocks = subject.blocks | ({"tb": 1} if form == ALONE else {})
+    blocks = {**subject.blocks, **({"tb": 1} if form == ALONE else {})}
     config = tile.Config(blocks, **({} if form == BEFORE else asked))
     target = "cuda:sm100" if form == BEFORE else interpreter.TARGET
     with mock.patch.object(worklist, "CHUNK", 2):

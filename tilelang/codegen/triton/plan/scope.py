@@ -111,9 +111,8 @@ class Scope:
 
     def inner(self) -> Scope:
         """A scope for the body of a loop."""
-        every = self.locals, self.axes, self.seen, self.ends, self.places
-        own = (dict(one) for one in every)
-        return Scope(self.shared, *own)
+        own = dict(self.locals), dict(self.axes), dict(self.seen), dict(self.ends)
+        return Scope(self.shared, *own, dict(self.places))
 
     def let(self, wish: str, value: Expr, loc: Loc | None = None) -> Var:
         """A new name of the text for a value that is lowered already."""
