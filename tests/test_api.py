@@ -502,6 +502,34 @@ def test_wrong_calls(kernel, case):
     assert str(caught.value) == message
 
 
+OTHERS = {
+    "grad": "jax.grad(loss) and loss.backward() go through a kernel; k.grad_source(...) prints it",
+    "jit": "a kernel k is called in what JAX and torch transform: jax.jit, torch.compile, vmap",
+    "tune": "tile.tune(k, [arguments, ...]) finds a config and keeps it",
+    "config": "k(..., config=tile.Config({...})) takes one; k.lower(...).config is what was chosen",
+    "run": "k(...) compiles what it has not met, and runs it; it chooses its own grid",
+    "ptx": "k.source(...) is what is printed, k.compile(..., target=...) what compilers make of it",
+    "cuda": "a kernel runs where its arguments are",
+    "explian": "did you mean explain?",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_a_kernel_has_not(kernel, name):
+    with pytest.raises(AttributeError) as caught:
+        getattr(kernel, name)
+    assert str(caught.value) == f"a kernel has no attribute {name!r}; {OTHERS[name]}"
+    assert not hasattr(kernel, name)
+
+
+def test_a_kernel_with_a_grid(kernel):
+    with pytest.raises(tile.CallError) as caught:
+        kernel[(1, 2)](X, OFFSETS)
+    name, names = kernel.signature.kernel, ", ".join(kernel.signature.names)
+    assert caught.value.what == f"kernel {name} takes no grid"
+    assert caught.value.hint == f"call it: {name}({names}); it chooses its own grid"
+
+
 @pytest.mark.parametrize("before", [None, X.copy()], ids=["at first", "after a right call"])
 def test_a_store_to_a_jax_array(before):
     kernel = tile.kernel(increment)

@@ -32,6 +32,23 @@ def test_unknown_names():
         _ = tile.kernels
 
 
+OTHERS = {
+    "jit": "the decorator is tile.kernel",
+    "grad": "jax.grad(loss) and loss.backward() go through a kernel; k.grad_source(...) prints it",
+    "compile": "a kernel k is called in what JAX and torch transform: jax.jit, torch.compile, vmap",
+    "config": "k(..., config=tile.Config({...})) takes one; k.lower(...).config is what was chosen",
+    "kernels": "did you mean kernel?",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_other_packages_call_it(name):
+    with pytest.raises(AttributeError) as caught:
+        getattr(tile, name)
+    assert str(caught.value) == f"module 'tilelang' has no attribute {name!r}; {OTHERS[name]}"
+    assert not hasattr(tile, name) and not hasattr(tile, "_of_nobody")
+
+
 def test_decorating_loads_no_stage():
     code = (
         "import sys, tilelang as tile\n"

@@ -21,6 +21,7 @@ from .errors import (
     TileError,
     TypingError,
 )
+from .instead import OF_PACKAGE, absent
 
 if TYPE_CHECKING:
     from .aot import Compiled
@@ -85,7 +86,7 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(absent(f"module {__name__!r}", name, OF_PACKAGE, __all__))
     value = getattr(import_module(_LAZY[name], __name__), name)
     globals()[name] = value
     return value

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from .autotune import lock as locks
 from .errors import CallError, TileError
+from .instead import OF_KERNEL, absent
 from .runtime import bridge, pickled
 from .runtime.choices import Choices
 from .runtime.dynamo import Entries, in_graph, keep_out, traced
@@ -175,6 +176,15 @@ class Kernel:
             args = bind(self.signature, args, kwargs)
         self._calls += 1
         return self._call(args, config, target)
+
+    def __getattr__(self, name: str) -> Any:
+        """Only asked for what is not there."""
+        raise AttributeError(absent("a kernel", name, OF_KERNEL, dir(type(self))))
+
+    def __getitem__(self, grid: object) -> Any:
+        name = self.signature.kernel
+        hint = f"call it: {name}({', '.join(self.signature.names)}); it chooses its own grid"
+        raise CallError(f"kernel {name} takes no grid", hint=hint)
 
     def _called(self, values: tuple, config: Config | None, target: AnyTarget) -> Any:
         self._calls += 1

@@ -32,6 +32,7 @@ ARGUMENTS = {
     "idx": TensorSpec((40,), "int32", "torch"),
     "jx": TensorSpec((40, 64), "float32", "jax"),
     "double": TensorSpec((40,), "float64", "numpy"),
+    "scalar": TensorSpec((), "int32", "jax"),
     "n": 3,
 }
 TABLE = np.arange(40)
@@ -505,10 +506,78 @@ def host_index_error(x):
     r"""ParseError: IndexError: tuple index out of range
       M, N, K = x.shape[0], x.shape[1], x.shape[2]
                                         ^^^^^^^^^^
-    hint: there are 2 items, counted from 0
+    hint: x has 2 dimensions, its shape is (40, 64)
     """
     M, N, K = x.shape[0], x.shape[1], x.shape[2]
     return x
+
+
+def shape_of_a_number(x, scalar):
+    r"""ParseError: IndexError: tuple index out of range
+      y = hl.zeros([scalar.shape[0], 64])
+                    ^^^^^^^^^^^^^^^
+    hint: scalar has 0 dimensions, its shape is (): it is one number, or what jax.jit makes of one
+    """
+    y = hl.zeros([scalar.shape[0], 64])
+    return y
+
+
+def host_list_index_error(x):
+    r"""ParseError: IndexError: list index out of range
+      y = hl.zeros([40, sizes[1]])
+                        ^^^^^^^^
+    hint: there is 1 item, counted from 0
+    """
+    sizes = [64]
+    y = hl.zeros([40, sizes[1]])
+    return y
+
+
+def result_reduced(x):
+    r"""TypingError: y is used whole, as if it were a value
+      return y.sum()
+             ^^^^^^^
+    hint: return it, and compute with it after the call; else load a part of it in a loop: for tile in hl.tile(y.shape[0]): ... y[tile, :] ...; in one, all of it is y[:, :]
+    """
+    y = hl.zeros_like(x)
+    for tm in hl.tile(40):
+        y[tm, :] = x[tm, :]
+    return y.sum()
+
+
+def result_named_again(x):
+    r"""TypingError: carried value y changes from float32[40, 64] to float32[tm, 64]
+      y = x[tm, :] * 2
+      ^^^^^^^^^^^^^^^^
+    hint: a carried value keeps its shape; what a tile has is stored: y[tm, :] = ...
+    """
+    y = hl.zeros_like(x)
+    for tm in hl.tile(40):
+        y = x[tm, :] * 2
+    return y
+
+
+def result_on_a_device(x):
+    r"""ParseError: the tensor y has no attribute cuda
+      y = hl.zeros_like(x).cuda()
+          ^^^^^^^^^^^^^^^^^^^^^
+    hint: the kernel runs where its arguments are
+    """
+    y = hl.zeros_like(x).cuda()
+    return y
+
+
+def row_stored_by_one_index(x):
+    r"""ParseError: y has 2 dimensions and is indexed with 1
+      y[i] = row
+      ^^^^^^^^^^
+    hint: take the rest whole: y[i, :]
+    """
+    y = hl.zeros_like(x)
+    for i in hl.grid(40):
+        row = x[i, :]
+        y[i] = row
+    return y
 
 
 def unpacking(x):
@@ -2395,7 +2464,7 @@ def kernel_without_tensors(n):
     r"""TypingError: out is used whole, as if it were a value
       return hl.zeros([n]) + 1
              ^^^^^^^^^^^^^^^^^
-    hint: load a part of it in a loop: for tile in hl.tile(out.shape[0]): ... out[tile] ...; in one, all of it is out[:]
+    hint: return it, and compute with it after the call; else load a part of it in a loop: for tile in hl.tile(out.shape[0]): ... out[tile] ...; in one, all of it is out[:]
     """
     return hl.zeros([n]) + 1
 

@@ -44,6 +44,16 @@ def test_binding():
             "gemm has no parameter named 'casual'\n"
             "  hint: did you mean causal? its parameters are x, w, offsets, scale and causal",
         ),
+        *(
+            (
+                (1, 2, 3),
+                {name: 16},
+                f"gemm has no parameter named '{name}'\n"
+                "  hint: config=tile.Config(...) says blocks and what else a device wants; "
+                "its parameters are x, w, offsets, scale and causal",
+            )
+            for name in ("block_size", "BLOCK_M", "num_warps", "tile_k")
+        ),
         (  # of what takes none, as `reference` and `facts` do
             (1, 2, 3),
             {"config": None},

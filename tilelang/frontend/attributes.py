@@ -88,7 +88,7 @@ def _method(receiver: TensorHandle | Expr, name: str, loc: Loc) -> MethodHandle:
     if isinstance(receiver, TensorHandle):
         if name in tensors.METHODS:
             return MethodHandle(receiver, name)
-        given = receiver.tensor.name
+        given = receiver.tensor.name.removesuffix("_base")
         what = f"the tensor {given}"
     known = [n for n in _KNOWN if method(n) or property_of(n)]
     hint = _HINTS.get(name) or in_language(name, given) or instead_of(name, known, ".")

@@ -224,7 +224,12 @@ def _hint(entry: Entering, after: Type) -> str:
         return f"begin with a float: {user} = {float(value)}"
     if after.shape == kind.shape:
         return f"keep the dtype: {user} = (...).to(hl.{kind.dtype})"
-    return "a carried value keeps its shape"
+    kept = "a carried value keeps its shape"
+    pairs = list(zip(kind.shape, after.shape, strict=False))
+    if after.rank == kind.rank and all(a == b or isinstance(b, str) for a, b in pairs):
+        part = ", ".join(":" if a == b else str(b) for a, b in pairs)
+        return f"{kept}; what a tile has is stored: {user}[{part}] = ..."
+    return kept
 
 
 def forget(here: Here, node: ast.For, targets: Sequence[str], kept: Sequence[str]) -> None:

@@ -35,10 +35,10 @@ def reading(loc: Loc, read: Callable[..., Any], *args: Any, **kwargs: Any) -> An
         raise type(error)(error.what, error.loc or loc, error.hint) from None
     except Exception as error:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise ParseError(text, loc, _advice(error, args)) from None
+        raise ParseError(text, loc, _advice(error, args, loc)) from None
 
 
-def _advice(error: Exception, args: tuple[Any, ...]) -> str:
+def _advice(error: Exception, args: tuple[Any, ...], loc: Loc) -> str:
     """What to write instead of host code that failed with these arguments."""
     module = str(getattr(args[0], "__module__", "")) if args else ""
     if module.startswith("triton.") or "pallas" in module:
@@ -50,7 +50,12 @@ def _advice(error: Exception, args: tuple[Any, ...]) -> str:
             return alike(error.name, dir(error.obj))
         return in_language(error.name) or instead_of(error.name, dir(error.obj))
     if isinstance(error, IndexError) and args and isinstance(args[0], tuple | list):
-        return f"there are {counted(len(args[0]), 'item')}, counted from 0"
+        whose, of_shape, _ = loc.text[loc.col : loc.end_col].rpartition(".shape[")
+        if not of_shape:
+            verb = "is" if len(args[0]) == 1 else "are"
+            return f"there {verb} {counted(len(args[0]), 'item')}, counted from 0"
+        number = "" if args[0] else ": it is one number, or what jax.jit makes of one"
+        return f"{whose} has {counted(len(args[0]), 'dimension')}, its shape is {args[0]}{number}"
     return ""
 
 

@@ -105,6 +105,8 @@ def used_whole(tensor: Tensor, loc: Site) -> tuple[str, Site, str]:
     hint += f"... {tensor.name}[{part}] ..."
     if tensor.shape:
         hint += f"; in one, all of it is {tensor.name}[{', '.join(':' * len(tensor.shape))}]"
+    if tensor.role == "output":
+        hint = f"return it, and compute with it after the call; else {hint}"
     return f"{tensor.name} is used whole, as if it were a value", loc, hint
 
 

@@ -115,6 +115,8 @@ def _check_keyword(sig: Signature, name: str, given: Mapping[str, object]) -> No
             raise CallError(planned, hint=known)
         close = nearest(name, (*sig.names, *RESERVED))
         hint = f"did you mean {close}? {known}" if close else known
+        if name.lower().startswith(("block", "num_", "tile")):
+            hint = "config=tile.Config(...) says blocks and what else a device wants; " + known
         raise CallError(f"{sig.kernel} has no parameter named {name!r}", hint=hint)
 
 
