@@ -241,7 +241,7 @@ def test_a_forward_that_saves_nothing_is_the_kernel_with_its_config(monkeypatch)
 
 
 def test_gradients_of_gradients():
-    """Arguments and results alone are differentiated again; other saved tensors are refused."""
+    """What else forward saved is computed again, or refused where an argument was not kept."""
     made, inner = registered(), registered()
     made.kernel._registration = None
 
@@ -266,14 +266,29 @@ def test_gradients_of_gradients():
         torch.autograd.grad(dx.sum(), w)
     error = caught.value
     assert error.what == (
-        "kernel product is differentiated twice, and its backward uses what its forward saved "
-        "besides arguments and results"
+        "kernel product is differentiated twice, which takes what its forward saved: that would be "
+        "computed again of offsets, and offsets was not kept"
     )
     assert error.loc is not None and error.loc.text.startswith("def product(")
     assert error.hint == (
-        "write a backward of arguments and results alone, and register it with @product.vjp; "
-        "or use JAX, where forward is differentiated too"
+        "kept are arguments that require a gradient, and what a registered forward saves; or use "
+        "JAX, where forward is differentiated too"
     )
+
+
+def test_what_forward_saved_is_computed_again():
+    """Where all arguments were kept; by a rule of the author's or of the compiler's."""
+    inner, extra = registered(), tile.kernel(product)
+    extra.def_vjp(
+        forward=lambda x, w, o, s: (inner.kernel(x, w, o), (w * w, o)),
+        backward=lambda saved, dy, dtotal: {"x": dy * saved[0], "w": None},
+    )
+    x, w = leaves()
+    dy = DY.clone().requires_grad_()
+    (dx,) = torch.autograd.grad((extra(x, w, STARTS)[0] * dy).sum(), x, create_graph=True)
+    of_w, of_dy = torch.autograd.grad((dx * X).sum(), (w, dy))
+    np.testing.assert_allclose(of_w, CASE.dy * CASE.x * CASE.w * 2, rtol=1e-5)
+    np.testing.assert_allclose(of_dy, CASE.x * CASE.w**2, rtol=1e-5)
 
 
 def saving():

@@ -125,6 +125,30 @@ def second_gradients_are_whole() -> bool:
     return False
 
 
+def second_gradients_are_of_cotangents() -> bool:
+    """Where they are computed again."""
+    run = tile.kernel(product)
+    kernel = _with(
+        lambda saved, dy, dt: {"x": dy * saved[0], "w": None},
+        lambda x, w, o, s: (run(x, w, o, s), (2 * w, o)),
+    )
+    x, w, dy = (t.clone().requires_grad_() for t in (X, W, torch.from_numpy(CASE.dy)))
+    (dx,) = torch.autograd.grad((kernel(x, w, STARTS)[0] * dy).sum(), x, create_graph=True)
+    found = torch.autograd.grad(dx.sum(), dy, allow_unused=True)[0]
+    return found is not None and np.allclose(found, 2 * CASE.w)
+
+
+def _of_arguments_alone(
+    call: Any, found: Any, arguments: Any, cotangents: Any, wanted: Any
+) -> list[Any]:
+    return again(
+        call, found, arguments, [c if c is None else c.detach() for c in cotangents], wanted
+    )
+
+
+again = torch_gradient._again
+
+
 def forward_mode_is_refused() -> bool:
     kernel = registered().kernel
     x = jnp.asarray(CASE.x)
@@ -263,8 +287,10 @@ BROKEN = (
            lambda run, cotangents: run(cotangents), cotangents_at_once),
     Broken("a checkpoint runs forward as a part of backward", torch_gradient._Gradient, "backward",
            _all_inside, checkpoints_run_forward),
-    Broken("second gradients are a part of the whole", torch_gradient, "_only_once",
-           lambda call, found, sources: list(found), second_gradients_are_whole),
+    Broken("second gradients are a part of the whole", torch_gradient, "_again",
+           lambda call, found, *given: list(found), second_gradients_are_whole),
+    Broken("second gradients are those of arguments", torch_gradient, "_again",
+           _of_arguments_alone, second_gradients_are_of_cotangents),
     Broken("forward mode meets JAX's own words", jax_gradient, "_is_float", lambda array: False,
            forward_mode_is_refused),
     Broken("operations have no gradient", torch_ops, "wants_gradient", lambda tensors: False,

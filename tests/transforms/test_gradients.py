@@ -107,7 +107,7 @@ def _expected(
 @functools.cache
 def _derivative(name: str) -> Any:
     subject = next(s for s in SUBJECTS if s.name == name)
-    return derived(subject.kernel, _arguments(subject, LAYOUTS[-1]))
+    return derived(subject.kernel, arguments_of(subject, LAYOUTS[-1]))
 
 
 # Arguments of which the kernel multiplies what it masks after that: 0 * NaN is NaN, as in JAX.
@@ -116,7 +116,7 @@ MULTIPLIED = {"paged_attention": (1, 2)}
 ALIVE = {"moe"}
 
 
-def _arguments(subject: Subject, layout: Layout | None) -> tuple[Any, ...]:
+def arguments_of(subject: Subject, layout: Layout | None) -> tuple[Any, ...]:
     if subject.ragged is None:
         return subject.arguments(subject.arrays("float32"))
     arrays = subject.arrays("float32", rows=SPACE.rows, groups=SPACE.groups)
@@ -147,7 +147,7 @@ def compare(subject: Subject, layout: Layout | None, block: int, run: Call = gra
     ir, made = _derivative(subject.name)
     places = {p.tensor: n for n, p in enumerate(ir.params)}
     names = [name for name, _ in made.gradients]
-    arguments = _arguments(subject, layout)
+    arguments = arguments_of(subject, layout)
     cotangents, wanted = _expected(subject, arguments, [places[n] for n in names], seed=1)
     if layout is not None:
         arguments, cotangents = _hidden(subject, arguments, cotangents, layout)
@@ -163,7 +163,7 @@ def compare(subject: Subject, layout: Layout | None, block: int, run: Call = gra
 def numeric(subject: Subject, layout: Layout | None) -> str:
     """What differs from the differences of the example's own expression; "" if nothing does."""
     ir, made = _derivative(subject.name)
-    arguments = list(_arguments(subject, layout))
+    arguments = list(arguments_of(subject, layout))
     for place, value in enumerate(arguments):
         if getattr(value, "dtype", None) == np.float32:
             arguments[place] = np.nan_to_num(value, posinf=0, neginf=0)
@@ -345,7 +345,7 @@ def test_what_is_detached_has_no_gradient():
 
 def test_nothing_is_computed_that_is_not_wanted():
     subject = next(s for s in SUBJECTS if s.name == "grouped_gemm")
-    kernel, facts = parsed(subject.kernel, _arguments(subject, LAYOUTS[-1]))
+    kernel, facts = parsed(subject.kernel, arguments_of(subject, LAYOUTS[-1]))
     only = derive(kernel, facts, frozenset(("w", "offsets")))
     assert [launch.results for launch in only.launches] == [("d_w",)]
     assert (only.forward, only.saved, only.zeros) == (kernel, (), ())

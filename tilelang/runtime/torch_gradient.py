@@ -152,6 +152,8 @@ class _Gradient(torch.autograd.Function):
             return (None,) * (1 + len(call.names))
         tensors = ctx.saved_tensors  # once, and out here: a checkpoint runs forward again for them
         saved = _saved(call, ctx.places, tensors)
+        there = {p.n: t for p, t in zip(ctx.places, tensors, strict=True) if p.kind == "argument"}
+        arguments = [there.get(n) for n in range(len(call.names))]
         once = torch.is_grad_enabled() and any(p.kind == "extra" for p in ctx.places)
 
         def run(given: Sequence[Any]) -> list[Any]:
@@ -160,7 +162,7 @@ class _Gradient(torch.autograd.Function):
             with recorded, _inside_backward():
                 made = call.gradient.backward(saved, full, wanted)
                 found = [_checked(ctx, n, made) for n in range(len(call.names))]
-            return _only_once(call, found, (*tensors, *full)) if once else found
+            return _again(call, found, arguments, full, wanted) if once else found
 
         return None, *_for_each(run, given)
 
@@ -212,41 +214,72 @@ def _checked(ctx: Any, n: int, made: Mapping[str, Any]) -> Any:
 # ---------------------------------------------------------------- gradients of gradients
 
 
-def _only_once(call: Differentiated, found: Sequence[Any], sources: Sequence[Any]) -> list[Any]:
-    """The gradients, which refuse to be differentiated again.
+def _again(
+    call: Differentiated,
+    found: Sequence[Any],
+    arguments: Sequence[Any],
+    cotangents: Sequence[Any],
+    wanted: frozenset[str],
+) -> list[Any]:
+    """The gradients, which rest on what forward saved, of which torch knows nothing.
 
-    They depend on the arguments through tensors that forward saved, of which torch knows nothing.
+    Differentiated again they are computed anew: of the arguments, `None` if they were not kept.
     """
     places = [n for n, g in enumerate(found) if g is not None]
-    anchors = [s for s in sources if s is not None and s.requires_grad]
-    if not anchors or not places:
+    sources = [t for t in (*arguments, *cotangents) if t is not None]
+    if not places or not any(t.requires_grad for t in sources):
         return list(found)
-    made = _Once.apply(call, len(places), *(found[n] for n in places), *anchors)
+
+    def compute(sources: Sequence[Any]) -> tuple[Any, ...]:
+        gone = [n for n, t in zip(call.names, arguments, strict=True) if t is None]
+        if gone:
+            raise _only_once(call, gone[0])
+        given, rest = sources[: len(arguments)], iter(sources[len(arguments) :])
+        full = [None if c is None else next(rest) for c in cotangents]
+        made = call.gradient.backward(call.gradient.forward(given)[1], full, wanted)
+        return tuple(made[call.names[n]].to(found[n].dtype) for n in places)
+
+    made = _Again.apply(compute, len(places), *(found[n] for n in places), *sources)
     result = list(found)
     for n, gradient in zip(places, made, strict=True):
         result[n] = gradient
     return result
 
 
-class _Once(torch.autograd.Function):
-    """The first `count` tensors; backward says that there is none."""
+class _Again(torch.autograd.Function):
+    """The first `count` tensors; backward is that of `compute`, of the other ones."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(call: Differentiated, count: int, *tensors: Any) -> Any:
+    def forward(compute: Callable[..., Any], count: int, *tensors: Any) -> Any:
         return tuple(t.clone() for t in tensors[:count])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.call = inputs[0]
+        ctx.compute, ctx.count, *tensors = inputs
+        ctx.save_for_backward(*tensors[ctx.count :])
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        raise CallError(
-            f"kernel {ctx.call.kernel} is differentiated twice, and its backward uses what its "
-            "forward saved besides arguments and results",
-            ctx.call.loc,
-            "write a backward of arguments and results alone, and register it with "
-            f"@{ctx.call.kernel}.vjp; or use JAX, where forward is differentiated too",
-        )
+        sources = list(ctx.saved_tensors)
+        floats = [n for n, t in enumerate(sources) if t.dtype.is_floating_point]
+
+        def of_floats(*moved: Any) -> Any:
+            every = dict(enumerate(sources)) | dict(zip(floats, moved, strict=True))
+            return ctx.compute([*every.values()])
+
+        made = torch.func.vjp(of_floats, *(sources[n] for n in floats))[1](cotangents)
+        given = dict(zip(floats, made, strict=True))
+        return None, None, *(None,) * ctx.count, *map(given.get, range(len(sources)))
+
+
+def _only_once(call: Differentiated, gone: str) -> CallError:
+    """The error where a gradient is to be differentiated, and an argument of it is gone."""
+    return CallError(
+        f"kernel {call.kernel} is differentiated twice, which takes what its forward saved: that "
+        f"would be computed again of {gone}, and {gone} was not kept",
+        call.loc,
+        "kept are arguments that require a gradient, and what a registered forward saves; or use "
+        "JAX, where forward is differentiated too",
+    )
