@@ -9,7 +9,7 @@ import numpy as np
 
 from tilelang.analysis import analyze
 from tilelang.errors import TileError
-from tilelang.ir import KernelIR
+from tilelang.ir import Apply, KernelIR, every_expr, every_store
 from tilelang.language.dtypes import is_float
 from tilelang.reference import GARBAGE, evaluate
 from tilelang.transforms.local import local, more
@@ -36,7 +36,8 @@ def divided(ir: KernelIR, arrays: Arrays) -> Iterator[str]:
                 yield f"{ir.name}, {sorted(factor.axes)} in {count}: {error.what}"
                 continue
             for name in ir.returns:
-                if not _alike(made[name], whole[name], dict(factor.added).get(name)):
+                added = dict(factor.added).get(name)
+                if not _alike(made[name], whole[name], added, _between(ir)):
                     yield f"{name} of {ir.name}, {sorted(factor.axes)} in {count}"
 
 
@@ -54,8 +55,20 @@ def _by_devices(stage: Stage, factor: Factor, count: int, arrays: Arrays) -> Arr
     return {name: array.astype(each[0][name].dtype) for name, array in found.items()}
 
 
-def _alike(mine: np.ndarray, whole: np.ndarray, added: str | None) -> bool:
-    """Sums of parts, of dtype `added`, become of the whole's when they are added up, not here."""
+def _between(ir: KernelIR) -> float:
+    """The coarsest unit of floats that values are rounded to before they are stored."""
+    stored = {id(store.value) for store in every_store(ir.body)}
+    every = (e for e in every_expr(ir.body, ir.axes) if id(e) not in stored)
+    narrow = {e.type.dtype for e in every if isinstance(e, Apply) and e.op == "cast"}
+    return max((float(ml_dtypes.finfo(d).eps) for d in narrow if is_float(d)), default=0.0)
+
+
+def _alike(mine: np.ndarray, whole: np.ndarray, added: str | None, inner: float) -> bool:
+    """Sums of parts, of dtype `added`, become of the whole's when they are added up, not here.
+
+    NumPy adds up products of other sizes in another order: a narrow result is rounded to the next
+    number, then, and what is rounded on its way is by a unit of `inner`.
+    """
     exact = whole.astype(np.float64)
     if added is not None and is_float(added) and not is_float(str(whole.dtype)):
         found, unspecified = np.nan_to_num(mine), int.from_bytes([GARBAGE] * whole.itemsize)
@@ -63,10 +76,10 @@ def _alike(mine: np.ndarray, whole: np.ndarray, added: str | None) -> bool:
         if whole.dtype == bool:  # whatever is left over by rounding may be seen or not
             apart = np.where(found == 0, whole, (np.abs(found) > 1e-5) & ~whole)
         return not apart[whole.view(f"u{whole.itemsize}") != unspecified].any()
-    narrow = added is not None and is_float(str(whole.dtype)) and whole.dtype.itemsize < 4
+    narrow = is_float(str(whole.dtype)) and whole.dtype.itemsize < 4
     made = ml_dtypes.finfo(whole.dtype) if narrow else None
     rounding = 1e-5 if made is None else float(made.eps)
-    most = 1e-5 * np.abs(exact).max(initial=1, where=np.isfinite(exact))
+    most = max(1e-5, inner) * np.abs(exact).max(initial=1, where=np.isfinite(exact))
     most += 0 if made is None else float(made.smallest_subnormal)
     exact = np.nan_to_num(exact) if added else exact
     mine = mine if made is None else mine.astype(whole.dtype).astype(np.float64)

@@ -30,6 +30,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import tilelang as tile
+import tilelang.language as hl
 from examples.dense.matmul import matmul
 from examples.jagged.grouped_gemm import grouped_gemm
 from examples.jagged.grouped_query_attention import grouped_query_attention
@@ -71,6 +72,15 @@ BOXES = (X, normal(7, 20, 32), HOSTILE)
 SEQUENCES = (normal(96, 4, 32), normal(96, 2, 32), normal(96, 2, 32), HOSTILE)
 VARLEN = (normal(96, 8, 32), normal(96, 2, 32), normal(96, 2, 32), OFFSETS)
 ONE, TWO = {"d": 4}, {"a": 2, "b": 2}
+
+
+@tile.kernel
+def beside_its_argument(x):
+    """Twice the rows, turned, and the argument itself, as it came and turned."""
+    y = hl.zeros_like(x)
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = x[t, :] * 2
+    return y.T, x, x.T
 
 
 def gradients(x, w, offsets):
@@ -177,6 +187,7 @@ CASES = {
     "sums of tiles": (tile.kernel(products), (X, X[:, :8], OFFSETS), ONE, (P("d"), P("d"), P())),
     "a mean of rows": (jagged_mean, (X, OFFSETS), ONE, (P("d"), P())),
     "keys": (flash_attention, HEADS, ONE, (P(), P(None, None, "d"), P())),
+    "an argument that is returned": (beside_its_argument, (X,), ONE, (P("d"),)),
     "nothing": (grouped_gemm, GEMM, ONE, (P(), P(), P())),
     "offsets": (grouped_gemm, (X, normal(4, 32, 32), OFFSETS), {"d": 1}, (P(), P(), P("d"))),
     "twice": (grouped_gemm, GEMM, TWO, (P("a"), P(None, None, "a"), P())),

@@ -37,6 +37,7 @@ RIGHT = {
     "elements of a batch": ({}, "P('a', None, None)"),
     "dense": (ADDED, "P('a', None)"),
     "batches": ({}, "P('d', None, None)"),
+    "an argument that is returned": ({}, "P(None, 'd'), P('d', None), P(None, 'd')"),
     "nothing": ({}, "P(None, None)"),
     "queries of sequences": ({}, "P('d', None, None)"),
     "rows of boxes": ({}, "P('d', None)"),
@@ -110,7 +111,7 @@ REFUSED["heads of one key"] = (
 REFUSED["columns of three heads"] = (
     "dimension 1 of x is sharded over mesh axis 'd', which kernel heads_of_columns cannot be "
     "split over: 8 of its 24 positions stay together, and 3 is no multiple of the mesh's size\n"
-    '  File "tests/transforms/test_partition.py", line 223\n'
+    '  File "tests/transforms/test_partition.py", line 224\n'
     "    for h in hl.grid(H):\n"
     f"    {'^' * 19}\n"
     "  hint: replicate it, jax.sharding.reshard(x, PartitionSpec()), or call the kernel inside "

@@ -171,7 +171,7 @@ def scaled_in_an_if(x, s, scale):
     y = hl.zeros([40], dtype=hl.float32)
     for t in hl.tile(40):
         if s[0] < 1:
-            y[t] = x[t] * scale[t.id]
+            y[t.id] = x[t].sum(0) * scale[t.id]
     return y
 
 

@@ -10,7 +10,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from examples.jagged.grouped_gemm import grouped_gemm
-from tests import derivatives
+from tests import derivatives, partitions
 from tests.derivatives import derived, launched, named
 from tests.partitions import divided
 from tests.passes.becomes import loops
@@ -425,6 +425,34 @@ def test_a_sum_that_is_stored_in_another_form():
     """No plan takes such a store; the sum would be that of one device."""
     ir, _ = derivatives.parsed(tile.kernel(stored_in_another_form), (tile.spec((8, 4), F),))
     assert found(ir)["tm"].why == "y is stored in another shape, and added up"
+
+
+def halved(x):
+    """Sums of rows, rounded to bfloat16 on their way and where they are stored."""
+    y = hl.empty(x.shape[0], dtype=hl.bfloat16)
+    for t in hl.tile(x.shape[0]):
+        acc = hl.zeros([t], dtype=hl.float32)
+        for u in hl.tile(x.shape[1]):
+            acc = acc + x[t, u].sum(1)
+        y[t] = acc.to(hl.bfloat16) * 0.5
+    return y
+
+
+@pytest.mark.parametrize("units", [0, 1, 3])
+def test_parts_that_are_rounded_are_compared(monkeypatch, units):
+    """One unit of a narrow result is what rounding explains; more, in one element, is seen."""
+    ir = parsed(halved, ((8, 4), F))
+    given = {"x": np.random.default_rng(0).random((8, 4), np.float32)}
+    together = partitions._together
+
+    def shifted(factor, name, parts):
+        found = np.array(together(factor, name, parts))
+        place = np.abs(found).argmax()
+        found[place] = found[place].astype(np.float32) * (1 + units * 2**-7)
+        return found
+
+    monkeypatch.setattr(partitions, "_together", shifted)
+    assert bool(list(divided(ir, given))) == (units > 2)
 
 
 @pytest.mark.parametrize("case", OBSTACLES)
