@@ -62,11 +62,11 @@ def test_lanes_before_the_array_are_none():
         cut,
         """
         for t in tile(64):
-            y[t, 0:128] = x[t + -3, 0:128] * 2.0
+            y[t, 0:128] = x[t - 3, 0:128] * 2.0
         """,
         """
         for t in tile(64):
-            y[t, 0:128] = where(expand_dims(t.index + -3 >= 0, axis=1), x[t + -3, 0:128], 0) * 2.0
+            y[t, 0:128] = where(expand_dims(t.index - 3 >= 0, axis=1), x[t - 3, 0:128], 0) * 2.0
         """,
     )
 

@@ -72,7 +72,7 @@ REFUSED = {
     "states": (
         "dimension 0 of x is sharded over mesh axis 'd', which kernel running_sum cannot be "
         "split over: something is stored in the loop over t\n"
-        '  File "tests/transforms/test_stages.py", line 64\n'
+        '  File "tests/transforms/test_stages.py", line 66\n'
         "    for t in hl.tile(offsets[g], offsets[g + 1]):\n"
         f"    {'^' * 44}\n"
         "  hint: replicate it, jax.sharding.reshard(x, PartitionSpec()), shard dimension 1 "

@@ -166,7 +166,7 @@ def _entry(entry: types.Index) -> str:
             return axis
         case types.Along(axis, offset):
             assert offset is not None
-            return f"{axis} + {_wrapped(offset, 6)}"
+            return _infix("add", (types.Var(axis, offset.type), offset))[0]
         case types.Span(start, stop):
             return f"{start}:{stop}"
         case types.Gather(expr):
