@@ -17,6 +17,16 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 SPELLED_IN_TORCH = {"heads", "sequences and queries", "keys", "batches"}  # left out without it
 ROOT = Path(__file__).resolve().parent.parent.parent
 ADDED = {"all-reduce": 1}
+
+
+def place(file: str, function: str, text: str) -> str:
+    """The lines of a message that show where a function says so, wherever that is by now."""
+    lines = (ROOT / file).read_text().splitlines()
+    begin = lines.index(next(line for line in lines if line.startswith(f"def {function}(")))
+    number = next(n for n in range(begin, len(lines)) if lines[n].strip() == text)
+    return f'  File "{file}", line {number + 1}\n    {text}\n    {"^" * (len(text) - 1)}\n'
+
+
 RESHARD, CONSTRAIN = "jax.sharding.reshard", "jax.lax.with_sharding_constraint"
 # name -> the collectives of the compiled program, and how the result is sharded
 RIGHT = {
@@ -68,14 +78,13 @@ RIGHT = {
     "a norm of groups": ({"all-reduce": 2}, "P('d', None)"),
     "features and rows of groups": ({"all-reduce": 2}, "P('a', 'b')"),
 }
+RAGGED = "for t in hl.tile(offsets[g], offsets[g + 1]):"
 REFUSED = {
     "states": (
         "dimension 0 of x is sharded over mesh axis 'd', which kernel running_sum cannot be "
         "split over: something is stored in the loop over t\n"
-        '  File "tests/transforms/test_stages.py", line 66\n'
-        "    for t in hl.tile(offsets[g], offsets[g + 1]):\n"
-        f"    {'^' * 44}\n"
-        "  hint: replicate it, jax.sharding.reshard(x, PartitionSpec()), shard dimension 1 "
+        + place("tests/transforms/test_stages.py", "running_sum", RAGGED)
+        + "  hint: replicate it, jax.sharding.reshard(x, PartitionSpec()), shard dimension 1 "
         "instead, or call the kernel inside jax.shard_map, which gives it one shard at a time"
     ),
     "offsets": (
@@ -111,10 +120,8 @@ REFUSED["heads of one key"] = (
 REFUSED["columns of three heads"] = (
     "dimension 1 of x is sharded over mesh axis 'd', which kernel heads_of_columns cannot be "
     "split over: 8 of its 24 positions stay together, and 3 is no multiple of the mesh's size\n"
-    '  File "tests/transforms/test_partition.py", line 224\n'
-    "    for h in hl.grid(H):\n"
-    f"    {'^' * 19}\n"
-    "  hint: replicate it, jax.sharding.reshard(x, PartitionSpec()), or call the kernel inside "
+    + place("tests/transforms/test_partition.py", "heads_of_columns", "for h in hl.grid(H):")
+    + "  hint: replicate it, jax.sharding.reshard(x, PartitionSpec()), or call the kernel inside "
     "jax.shard_map, which gives it one shard at a time"
 )
 
