@@ -9,6 +9,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tilelang.analysis import cuts
 from tilelang.errors import ParseError
 
 RNG = np.random.default_rng(6)
@@ -59,6 +60,25 @@ def in_short_tiles(x, n):
     for t in hl.tile(x.shape[0]):
         if t.end - t.begin < 5:
             y[t, :] = x[t, :]
+    return y
+
+
+def in_tiles_of_one_length(x, n):
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for t in hl.tile(n[1], n[2], max_extent=x.shape[0]):
+        y[t, :] = hl.where(t.end - t.begin == 128, x[t, :], 0)
+    return y
+
+
+def in_longer_tiles(x, n):
+    """The length has a name, and the number is more than a loop of few positions has."""
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        length = t.end - t.begin
+        if length > 100:
+            y[t, :] = x[t, :]
+        else:
+            y[t, :] = -x[t, :]
     return y
 
 
@@ -128,6 +148,17 @@ def test_what_goes_by_the_tile_is_refused(fn):
         f"{TENSORS.get(fn, 'y')} at one position of t goes by which others are in its tile: the "
         "result would depend on the block of t"
     )
+
+
+@pytest.mark.parametrize("fn", [in_tiles_of_one_length, in_longer_tiles], ids=lambda f: f.__name__)
+def test_tiles_as_long_as_what_they_are_compared_with_are_tried(fn, monkeypatch):
+    arguments = tile.spec((300, 4), "float32"), tile.spec((4,), "int32")
+    with pytest.raises(ParseError, match="at one position of t goes by which others"):
+        tile.kernel(fn).source(*arguments)
+    if fn is in_longer_tiles:  # no tile of 40 rows is so long
+        tile.kernel(fn).source(tile.spec((40, 4), "float32"), arguments[1])
+    monkeypatch.setattr(cuts, "COMPARED", 64)
+    tile.kernel(fn).source(*arguments)
 
 
 def test_the_line_and_what_to_write_instead():

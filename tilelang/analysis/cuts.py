@@ -18,8 +18,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..ir import (
+    Apply,
     Assign,
     Body,
+    Const,
     Expr,
     KernelIR,
     Load,
@@ -29,6 +31,7 @@ from ..ir import (
     TileScalar,
     children,
     statement_exprs,
+    statements,
     walk,
 )
 from ..ir.traversal import edges_of, index_exprs
@@ -43,6 +46,9 @@ RISES = (False, True)  # an author may know that ids rise, or times
 CUTS = (2, 16)  # blocks
 POSITIONS = 7  # of a loop, if it is longer than a short one
 LONGEST = 16  # positions of a short loop
+COMPARED = 512  # the greatest number that a tile is compared with, of those that are tried
+BEHIND = 2  # positions behind that number
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 LARGEST = 1 << 17  # elements of a value: a thousand numbers in a hundred rows
 
 
@@ -129,7 +135,8 @@ def _loop(ir: KernelIR, loop: Loop, around: Place, defined: Definitions, asked: 
         frozenset(e.tensor for e in sources(exprs, ir, defined) if isinstance(e, Load))
         for exprs in ((axis.begin, axis.end), (axis.begin,), tuple(edges_of(ir.axes)))
     )
-    memory = Drawn(ir, False, 0, outside, wanted, own, begins, every)
+    most = _positions(loop, ir, defined)
+    memory = Drawn(ir, False, 0, outside, wanted, own, begins, every, most)
     found = list[Changed]()
     with np.errstate(all="ignore"):
         for sizes in range(len(MOST)):
@@ -155,7 +162,8 @@ def _changed(
 ) -> Changed:
     """Those for one way to make up what is in memory."""
     here, rest = _reached(memory.ir.body, loop, around, memory, Moment(memory, most=LARGEST))
-    cuts = [_cut(loop.axis, block, memory, here) for block in CUTS]
+    other = memory.most - (memory.sizes % 2) * BEHIND  # as long as what is compared, and longer
+    cuts = [_cut(loop.axis, block, memory, here) for block in (CUTS[0], max(CUTS[1], other))]
     (one, before), (other, behind) = (_run(loop, memory, here, cut) for cut in cuts)
     found = frozenset(name for name in one.keys() & other if _differ(one[name], other[name]))
     lost = unknown(before.log) | unknown(behind.log)
@@ -171,11 +179,23 @@ def _changed(
     return Changed(found, stores, same)
 
 
+def _positions(loop: Loop, ir: KernelIR, defined: Definitions) -> int:
+    """How many are tried at least: more than any number that its tiles may be compared with."""
+    exprs = [e for s in statements((loop,)) for e in statement_exprs(s)]
+    parts = list(sources(exprs, ir, defined))
+    if loop.axis not in _tiles(parts):
+        return POSITIONS
+    compared = (e.args for e in parts if isinstance(e, Apply) and e.op in COMPARISONS)
+    numbers = (a.value for args in compared for a in args if isinstance(a, Const))
+    return max([POSITIONS, *(int(n) + BEHIND for n in numbers if 0 <= n <= COMPARED)])
+
+
 def _cut(axis: str, block: int, memory: Drawn, moment: Moment) -> list[Covered]:
     """A loop, or the first positions of it, in tiles of a block; they have numbers where all do."""
     known, begin = memory.ir.axis(axis), memory.begin(axis, moment)
     length = int(worth({axis: known.end}, moment).get(axis, begin)) - begin
-    end = begin + (length if 1 < length <= LONGEST else POSITIONS)
+    most = max(LONGEST, memory.most) if 1 < length <= LONGEST else memory.most
+    end = begin + (min(length, most) if length > 1 else most)
     starts = range(begin, end, block)
     numbers = range(len(starts)) if known.static and begin == 0 else [None] * len(starts)
     count = len(starts) if known.static and begin == 0 else None

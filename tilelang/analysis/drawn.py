@@ -39,9 +39,10 @@ class Drawn:
     sizes   which of MOST, and which iteration of loops over numbers around
     stored  arrays that the kernel changes elsewhere, of which nothing is known
     wanted  names that are computed at all
-    bounds  arrays that say where the loop begins and ends: it has LENGTH positions
+    bounds  arrays that say where the loop begins and ends: it has LENGTH positions, or `most`
     begins  those of them that say where it begins: at 0, too
     edges   those that say it of any loop: they rise as offsets do
+    most    positions of the loop that are tried, if it is longer than a short one
     log     what was stored so far
     """
 
@@ -53,6 +54,7 @@ class Drawn:
     bounds: frozenset[str]
     begins: frozenset[str]
     edges: frozenset[str]
+    most: int
     log: list[Noted] = field(default_factory=list)
 
     def load(self, load: Load, moment: Moment) -> Array:
@@ -83,7 +85,8 @@ class Drawn:
         elif dtype == "bool":
             found = unit < 0.5
         elif name in self.bounds:
-            found = LENGTH * (total + (self.sizes > 0 or name not in self.begins))
+            length = max(LENGTH, self.most)
+            found = length * (total + (self.sizes > 0 or name not in self.begins))
         elif self.rises:
             found = most * (1 + total) if name in self.edges else most // 2 + total // 4
         else:
