@@ -134,7 +134,7 @@ def around(x, offsets):
     y = hl.empty([offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
     for g in hl.grid(offsets.shape[0] - 1):
         acc = hl.zeros([x.shape[1]], dtype=hl.float32)
-        for t in hl.tile(offsets[g], offsets[g + 1]):
+        for t in hl.tile(offsets[g], offsets[g + 1], block_size=16):
             scale = x[t, :].amax(0)
             for u in hl.tile(offsets[g], offsets[g + 1]):
                 acc += (x[u, :] * scale[None, :]).sum(0)

@@ -197,11 +197,11 @@ def test_the_sum_of_parts_is_as_exact_as_its_dtype():
     """What is under the smallest normal number has an error that no factor bounds."""
     exact = np.array([0.0029, 0.0049, 0.25])
     whole = exact.astype(ml_dtypes.float8_e4m3fn)
-    assert partitions._alike(exact * (1 + 1e-7), whole, "float32")
+    assert partitions._alike(exact * (1 + 1e-7), whole, "float32", 0.0)
     for wrong in (exact * [1, 1, 1.3], exact + np.array([0, 0.006, 0])):
-        assert not partitions._alike(wrong, whole, "float32")
+        assert not partitions._alike(wrong, whole, "float32", 0.0)
     most = np.array([460.0])  # which is rounded to the largest number
-    assert partitions._alike(most, most.astype(whole.dtype), "float32")
+    assert partitions._alike(most, most.astype(whole.dtype), "float32", 0.0)
 
 
 def test_one_of_equal_elements_has_another_slope_on_either_side():

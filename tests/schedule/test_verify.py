@@ -16,6 +16,7 @@ from examples.jagged.jagged_sum import jagged_sum
 from examples.jagged.jagged_to_padded import jagged_to_padded
 from examples.jagged.segment_reduction import segment_reduction
 from tests.codegen.test_comes_back import added
+from tests.codegen.test_edges import causal
 from tests.schedule.written import Writing, planned
 from tests.subjects import SUBJECTS
 from tilelang import ir
@@ -333,6 +334,8 @@ def some_plans() -> Iterator[Plan]:
     yield frames_added()
     twice = Config({"t": 128}, loop_type="outer_pipeline", windows="aligned")
     yield jagged_to_padded.lower(*rows, 128, target="tpu:v6e", config=twice).plan
+    taps = tile.spec((2, 256), "float32")  # the register tile beside a block
+    yield causal.lower(rows[0], taps, rows[1], target="tpu:v6e", config=Config({"t": 64})).plan
 
 
 def test_every_expression_that_is_printed_is_verified() -> None:
