@@ -135,12 +135,14 @@ def _loop(ir: KernelIR, loop: Loop, around: Place, defined: Definitions, asked: 
         frozenset(e.tensor for e in sources(exprs, ir, defined) if isinstance(e, Load))
         for exprs in ((axis.begin, axis.end), (axis.begin,), tuple(edges_of(ir.axes)))
     )
-    most = _positions(loop, ir, defined)
-    memory = Drawn(ir, False, 0, outside, wanted, own, begins, every, most)
+    memory = Drawn(ir, False, 0, outside, wanted, own, begins, every, POSITIONS)
+    long = _positions(loop, ir, defined)  # besides: loops inside of many positions are not computed
+    tried = [(sizes, POSITIONS) for sizes in range(len(MOST))]
+    tried += [(sizes, long) for sizes in range(2) if long > POSITIONS]
     found = list[Changed]()
     with np.errstate(all="ignore"):
-        for sizes in range(len(MOST)):
-            drawn = (replace(memory, rises=rises, sizes=sizes, log=[]) for rises in RISES)
+        for sizes, most in tried:
+            drawn = (replace(memory, rises=r, sizes=sizes, most=most, log=[]) for r in RISES)
             first = _changed(loop, around, next(drawn), defined, asked)
             if first.carries or first.stores:
                 rising = _changed(loop, around, next(drawn), defined, asked)
@@ -153,7 +155,7 @@ def _loop(ir: KernelIR, loop: Loop, around: Place, defined: Definitions, asked: 
     return Changed(
         frozenset[str]().union(*(c.carries for c in found)),
         frozenset[int]().union(*(c.stores for c in found)),
-        frozenset[int].intersection(*(c.same for c in found)),
+        frozenset[int].intersection(*(c.same for c in found[: len(MOST)])),
     )
 
 
