@@ -53,6 +53,25 @@ def within(bias, x, block: hl.constexpr):
 
 
 @tile.kernel
+def far_by_vectors(bias, places, kind: hl.constexpr):
+    """How far is a number that vectors were made to, is carried, or lies in an array of blocks."""
+    y = hl.zeros([64, 64], dtype=hl.float32)
+    for t, s in hl.tile([64, 64]):
+        far = places[3]
+        if kind == "made":
+            far = places[:].amax(0)
+        elif kind == "carried":
+            far = hl.zeros([], dtype=hl.int32)
+            for k in hl.grid(4):
+                far = far + places[k]
+        at = bias[t.index[:, None] - s.index[None, :] + far]
+        if kind == "beside":
+            at = at * places[s][None, :]
+        y[t, s] = at
+    return y
+
+
+@tile.kernel
 def otherwise(bias, places, kind: hl.constexpr):
     """Positions that are no distance of two, or that count the same way."""
     y = hl.zeros([64, 64], dtype=hl.float32)
@@ -135,6 +154,16 @@ def test_what_memory_adds_to_a_distance_is_the_same_for_all(kind):
     assert "diagonals(" in kernel.source(bias, places, kind)
     found = kernel(bias, places, kind)
     np.testing.assert_array_equal(found, bias[np.clip(apart, 0, 29)])
+
+
+@pytest.mark.parametrize("kind", ["made", "carried", "beside"])
+def test_numbers_that_scalar_units_do_not_know_turn_no_lanes(kind):
+    bias, places = drawn(30), drawn(64, dtype=np.int32) % 9
+    stays(ir_of(far_by_vectors, bias, places, kind), diagonals)
+    i, far = np.arange(64), {"made": places.max(), "carried": places[:4].sum()}
+    exact = bias[np.clip(i[:, None] - i + far.get(kind, places[3]), 0, 29)]
+    exact = exact * (places if kind == "beside" else 1)
+    np.testing.assert_array_equal(on_tpu(far_by_vectors)(bias, places, kind), exact)
 
 
 def test_a_table_that_is_stored_to_stays():

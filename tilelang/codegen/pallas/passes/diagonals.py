@@ -10,7 +10,7 @@ times as long.  Each row of such a block is the one above it, one lane further o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,20 +18,23 @@ from tilelang.codegen.looked_up import LookedUp, looked_up
 from tilelang.ir import (
     Apply,
     Assign,
+    At,
     Expr,
     KernelIR,
+    Load,
     Span,
     Stmt,
     Tensor,
     TileIndex,
     Type,
+    Var,
     View,
     definitions,
     integers,
     meant,
 )
 from tilelang.ir.names import unique
-from tilelang.ir.traversal import map_body
+from tilelang.ir.traversal import every_expr, map_body, reached
 from tilelang.passes.drop_unused import drop_unused
 
 OP = "diagonals"  # (line [n], first) -> [rows, columns]: line[first + columns.index - rows.index]
@@ -54,6 +57,8 @@ class TilePosition:
 def diagonals(kernel: KernelIR) -> KernelIR:
     """The kernel with such values; tables that it stores to are read when the selects are."""
     values, stored = definitions(kernel.body), kernel.stored()
+    loaded = (e for e in every_expr(kernel.body, kernel.axes) if isinstance(e, Load))
+    blocks = {e.tensor for e in loaded if not all(isinstance(i, At) for i in e.index)}
     found: dict[str, LookedUp] = {}
     views: dict[View, Tensor] = {}
 
@@ -64,7 +69,10 @@ def diagonals(kernel: KernelIR) -> KernelIR:
         if picked is None or kernel.root(picked.load.tensor) in stored:
             return (stmt,)
         found[stmt.name] = picked
-        made = _diagonal(kernel, picked, values, views)
+        far = _distance(picked.place, values)
+        if far is None or not _is_number(far[1], values, blocks | stored):
+            return (stmt,)
+        made = _diagonal(kernel, picked, far, views)
         return (stmt if made is None else replace(stmt, value=made),)
 
     body = map_body(kernel.body, change)
@@ -75,13 +83,12 @@ def diagonals(kernel: KernelIR) -> KernelIR:
 
 
 def _diagonal(
-    kernel: KernelIR, picked: LookedUp, values: Mapping[str, Expr], views: dict[View, Tensor]
+    kernel: KernelIR, picked: LookedUp, far: tuple[bool, Expr], views: dict[View, Tensor]
 ) -> Expr | None:
-    """The numbers, if the distance of two positions says where, and of all of a table."""
+    """The numbers at that distance, of all of a table that is long enough."""
     table = kernel.tensor(picked.load.tensor)
     size = table.shape[picked.dim]
-    far = _distance(picked.place, values)
-    if far is None or size < LEAST or (picked.first, picked.last) != (0, size - 1):
+    if size < LEAST or (picked.first, picked.last) != (0, size - 1):
         return None
     back, apart = far  # the table is turned round where rows count up
     first = integers.sub(integers.const(size - 1), apart) if back else apart
@@ -107,6 +114,17 @@ def _line(kernel: KernelIR, table: Tensor, view: View, views: dict[View, Tensor]
         known = replace(kernel, tensors=(*kernel.tensors, *views.values()))
         views[view] = table.seen(unique(known, table.name, "line"), view, shape)
     return views[view]
+
+
+def _is_number(expr: Expr, values: Mapping[str, Expr], held: Collection[str]) -> bool:
+    """Whether scalar units know it: lanes are turned by no number that vectors were made to.
+
+    held  tensors that do not lie in scalar memory
+    """
+    return not any(
+        e.type.shape or isinstance(e, Var) or (isinstance(e, Load) and e.tensor in held)
+        for e in reached(expr, values)  # a name that is left is carried
+    )
 
 
 def _distance(place: Expr, values: Mapping[str, Expr]) -> tuple[bool, Expr] | None:
