@@ -12,7 +12,7 @@ from tilelang.codegen.pallas.plan.physical import (
     RowsFrom,
     parts_of,
 )
-from tilelang.codegen.pallas.plan.types import Plan
+from tilelang.codegen.pallas.plan.types import LANES, ROWS, SIDE, Plan
 
 SPANS = '''\
 def spans_of(offsets: jax.Array, size: int) -> jax.Array:
@@ -111,18 +111,18 @@ def move_rows(source, target, held, by, first, stop, some: int) -> None:
     jax.lax.fori_loop(1, count, move_some, 0)'''
 
 
-DIAGONALS = '''\
+DIAGONALS = f'''\
 def diagonals(line: jax.Array, first: jax.Array, shape: tuple[int, int]) -> jax.Array:
-    """[i, j] is `line[0, first + j - i]`; behind an end, where there are 648 copies of it, that.
+    """[i, j] is `line[0, first + j - i]`; behind an end, where there are {SIDE} copies of it, that.
 
-    Each row is the one above it, turned by a lane: 128 rows and 512 lanes at a time.
+    Each row is the one above it, turned by a lane: {ROWS} rows and {LANES} lanes at a time.
     """
     rows, columns = shape
     found = []
-    for row in range(0, rows, 128):
-        beside, height = [], min(128, rows - row)
-        for column in range(0, columns, 512):
-            width = min(512, columns - column)
+    for row in range(0, rows, {ROWS}):
+        beside, height = [], min({ROWS}, rows - row)
+        for column in range(0, columns, {LANES}):
+            width = min({LANES}, columns - column)
             wide = -(-(height + width) // 128) * 128
             begin = jnp.clip(first + column - row - height + 1, 1, line.shape[1] - wide)
             near = pltpu.roll(line, line.shape[1] - begin, 1)[:, :wide]
@@ -131,6 +131,8 @@ def diagonals(line: jax.Array, first: jax.Array, shape: tuple[int, int]) -> jax.
             beside.append(turned[:height, :width])
         found.append(jnp.concatenate(beside, 1))
     return jnp.concatenate(found, 0)'''
+
+
 CUT = '''\
 def rows_from(source, held, start, rows: int):
     """`rows` rows of a block from row `start` on, which may be any one, and lie outside of it.

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+from tilelang.codegen.pallas.passes.diagonals import LANES as LANES
+from tilelang.codegen.pallas.passes.diagonals import ROWS as ROWS
+from tilelang.codegen.pallas.passes.diagonals import SIDE as SIDE
 from tilelang.codegen.pallas.plan.steps.conditions import AtDim as AtDim
 from tilelang.codegen.pallas.plan.steps.conditions import Back as Back
 from tilelang.codegen.pallas.plan.steps.conditions import Clear as Clear
