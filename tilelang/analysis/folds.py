@@ -28,11 +28,10 @@ from ..ir import (
     Var,
     index_exprs,
 )
-from ..language.op import OPS
+from ..language.op import OPS, kind_of
 from .carries import OPS as CARRIED
 from .carries import Definitions, depends_on
 from .facts import FoldFact
-from .masks import kind
 from .placed import Place, loops, placed
 from .stores import is_free, mentions, of_lanes, sources
 from .written import Changed
@@ -181,7 +180,7 @@ def _wrong(term: _Term, axis: str, ir: KernelIR, defined: Definitions) -> str:
     *_, core = scaled(term.value, goes_by, defined)
     if not isinstance(core, Apply) or term.op not in PARTS:
         return ""
-    if kind(core) not in ("reduce", "contract"):
+    if kind_of(core.op) not in ("reduce", "contract"):
         return ""
     gone = {d for a in core.args for d in a.type.shape} - {*core.type.shape}
     return core.op if axis in gone and core.op not in PARTS[term.op] else ""

@@ -35,7 +35,7 @@ from ..ir import (
 )
 from ..ir.lanes import trailing
 from ..language.dtypes import is_float, is_narrow, to_numpy
-from ..language.op import OPS, neutral
+from ..language.op import OPS, kind_of, neutral
 
 SMALL = 128  # a float below this becomes the same integer everywhere, whatever its width
 NEEDS_SMALL = ("floordiv", "mod", "pow", "shift_left", "shift_right")
@@ -142,7 +142,7 @@ def _value(expr: Apply, axis: str, pads: _Pads) -> Scalar | None:
     if expr.op == "in_range":
         return False if expr.attr("axis") == axis else None
     held = tuple(value_of(_state(a, axis, pads)) for a in expr.args)
-    match kind(expr):
+    match kind_of(expr.op):
         case "elementwise":
             return _elementwise(expr, held)
         case "reduce":
@@ -156,11 +156,6 @@ def _value(expr: Apply, axis: str, pads: _Pads) -> Scalar | None:
             return _created(expr, held)
         case _:
             return None
-
-
-def kind(expr: Apply) -> str:
-    """The kind of op; nothing is known of ops that are not of the language."""
-    return OPS[expr.op].kind if expr.op in OPS else "other"
 
 
 def _created(expr: Apply, held: tuple[Scalar | None, ...]) -> Scalar | None:
@@ -263,7 +258,7 @@ class FillNeed:
 
 def needs(expr: Apply, partial: Collection[str]) -> tuple[FillNeed, ...]:
     """The fills that an op needs along axes whose tiles may be partial."""
-    match kind(expr):
+    match kind_of(expr.op):
         case "reduce":
             dim = _reduced_dim(expr)
             wanted = [(0, dim, neutral(expr.op, expr.args[0].type.dtype))]

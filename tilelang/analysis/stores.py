@@ -37,7 +37,7 @@ from ..ir import (
     walk,
 )
 from ..ir.traversal import reduced
-from ..language.op import OPS
+from ..language.op import ELEMENTWISE
 from .carries import Definitions, sources_of
 from .facts import StoreFact
 from .placed import Place, loops, placed
@@ -115,9 +115,7 @@ def _same(value: Expr, place: int, defined: Definitions) -> bool:
     match value:
         case Var(name) if name in defined.values:
             return _same(defined.values[name], place, defined)
-        case Apply(op, args) if (
-            op == "broadcast" or getattr(OPS.get(op), "kind", "") == "elementwise"
-        ):
+        case Apply(op, args) if op == "broadcast" or op in ELEMENTWISE:
             return all(_same(a, place, defined) for a in args)
         case _:
             return isinstance(value, Apply) and value.op == "full"

@@ -13,7 +13,7 @@ import numpy as np
 from . import elementwise, reduction, shaping
 from .reduction import neutral
 
-__all__ = ["OPS", "SAME", "Op", "neutral"]
+__all__ = ["ELEMENTWISE", "OPS", "REDUCTIONS", "SAME", "Op", "kind_of", "neutral"]
 
 Kind = Literal["elementwise", "reduce", "contract", "shape", "create"]
 Cost = Literal["free", "cheap", "costly"]
@@ -96,14 +96,21 @@ BINARY = (
     "add sub mul div floordiv mod pow minimum maximum eq ne lt le gt ge logical_and logical_or"
     " logical_xor bitwise_and bitwise_or bitwise_xor shift_left shift_right"
 )
-REDUCTIONS = "sum max min argmax argmin any all"
+REDUCING = "sum max min argmax argmin any all"
 
 OPS: dict[str, Op] = {
     **_table(elementwise, "elementwise", f"{UNARY} {BINARY} where cast"),
-    **_table(reduction, "reduce", REDUCTIONS),
+    **_table(reduction, "reduce", REDUCING),
     **_table(reduction, "contract", "dot"),
     **_table(shaping, "shape", "expand_dims squeeze transpose reshape broadcast concat narrow"),
     **_table(shaping, "create", "full arange"),
 }
+ELEMENTWISE = frozenset(name for name, op in OPS.items() if op.kind == "elementwise")
+REDUCTIONS = frozenset(name for name, op in OPS.items() if op.kind == "reduce")
 # Operations of one operand that give its numbers in other places or another shape.
 SAME = frozenset(name for name, op in OPS.items() if op.same)
+
+
+def kind_of(op: str) -> Kind | Literal["other"]:
+    """The kind of a primitive; "other" for what a back end's passes made, which no table has."""
+    return OPS[op].kind if op in OPS else "other"

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..ir import Expr
 from . import build, composed, creation, pieces, products, rearranged, variants
-from .op import BINARY, OPS, REDUCTIONS, UNARY
+from .op import BINARY, OPS, REDUCING, UNARY
 from .values import Site, Value
 
 Build = Callable[..., Any]
@@ -61,7 +61,7 @@ PRIMITIVES: Mapping[str, Build] = {
 # Every op by a name of its own, which the tables below say by other names, too.
 BUILDERS: Mapping[str, Build] = {
     **PRIMITIVES,
-    **{f"reduce_{name}": _documented(_reduction(name), name) for name in REDUCTIONS.split()},
+    **{f"reduce_{name}": _documented(_reduction(name), name) for name in REDUCING.split()},
     **{name: creation.creator(name) for name in creation.READERS},
     **{f"whole_{name}": variants.whole(name) for name in ("floor", "ceil", "trunc", "round")},
     **{f"cast_{name}": variants.cast_method(d) for name, d in variants.CAST_METHODS.items()},

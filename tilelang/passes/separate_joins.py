@@ -34,7 +34,7 @@ from ..ir import (
 from ..ir.names import names_in, take
 from ..ir.traversal import definitions, loads, map_body, map_stmt, rebuilding
 from ..language.dtypes import is_narrow
-from ..language.op import OPS
+from ..language.op import ELEMENTWISE, REDUCTIONS
 from .drop_unused import drop_unused
 
 Ends = tuple[int, ...]  # where the pieces of a dimension end: the last one where it does
@@ -70,11 +70,11 @@ def followed(expr: Apply, dim: int) -> tuple[int | None, ...] | None:
             return (dim,) * len(expr.args)
         case "dot":
             return _of_product(expr, dim)
-        case op if op in OPS and (OPS[op].kind == "elementwise" or op == "broadcast"):
+        case op if op == "broadcast" or op in ELEMENTWISE:
             found = (dim - rank + a.type.rank for a in expr.args)
             pairs = zip(found, expr.args, strict=True)
             return tuple(None if d < 0 or a.type.shape[d] == 1 else d for d, a in pairs)
-        case op if op in OPS and OPS[op].kind == "reduce":
+        case op if op in REDUCTIONS:
             return (dim + (dim >= expr.attr("axis") and not expr.attr("keepdim")),)
         case _:
             return None

@@ -38,7 +38,7 @@ from ..ir import (
 from ..ir.integers import INT, add, const
 from ..language import dtypes
 from ..language.evaluate import compute
-from ..language.op import OPS
+from ..language.op import ELEMENTWISE
 
 Arrays = Mapping[str, np.ndarray]
 Points = Mapping[str, Any]  # axis -> one int per point, or one int for all
@@ -122,7 +122,7 @@ def _joined(fn: Callable[..., Any], parts: list[Term]) -> Term:
 
 def _apply(expr: Apply, ahead: KnownAhead) -> Term | None:
     args = _every(term(a, ahead) for a in expr.args)
-    exact = OPS[expr.op].kind == "elementwise" and expr.op != "pow"  # NumPy's raises if negative
+    exact = expr.op in ELEMENTWISE and expr.op != "pow"  # NumPy's raises if negative
     if args is None or not exact or expr.type.dtype not in (*INTEGERS, "bool"):
         return None
     dtype = "bool" if expr.type.dtype == "bool" else WIDE

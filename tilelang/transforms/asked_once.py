@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..ir import Apply, Expr, Var
-from ..language.op import OPS
+from ..language.op import ELEMENTWISE
 from .graph import Graph, parts_of
 
 
@@ -39,7 +39,7 @@ def _selected(graph: Graph, expr: Expr, condition: Expr, alone: Collection[str])
     term = graph.term(expr)
     if not (isinstance(expr, Var) and expr.name in alone and isinstance(term, Apply)):
         return expr
-    if expr.type.shape != condition.type.shape or OPS[term.op].kind != "elementwise":
+    if expr.type.shape != condition.type.shape or term.op not in ELEMENTWISE:
         return expr
     if term.op == "where" and term.args[0] == condition:
         inner = term.args[1]

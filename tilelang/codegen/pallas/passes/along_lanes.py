@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from tilelang.ir import Apply, Assign, At, Body, Expr, KernelIR, Load, Stmt, TileIndex, Var, walk
 from tilelang.ir.lanes import expanded
 from tilelang.ir.traversal import definitions, every_expr, map_body, map_children, map_stmt
-from tilelang.language.op import OPS
+from tilelang.language.op import ELEMENTWISE, REDUCTIONS, kind_of
 
 MOST = 2048  # beside each number of a tile: with 4096 both orders take as long on a v6e
 
@@ -96,7 +96,7 @@ class _Turning:
         match expr:
             case Apply("transpose", (arg,)):
                 return self._better(arg)
-            case Apply(_, (arg,)) if _kind(expr) == "reduce":
+            case Apply(op, (arg,)) if op in REDUCTIONS:
                 value = self._better(arg)
                 return None if value is None else _over_other(expr, value)
             case _:
@@ -126,10 +126,10 @@ class _Turning:
                 return expanded(self.visit(vector), 1 - int(expr.attr("axis")))
             case Apply("full" | "broadcast", args) if all(a.type.rank == 0 for a in args):
                 return replace(expr, args=tuple(map(self.visit, args)), type=kind)
-            case Apply(_, (arg,)) if _kind(expr) == "reduce" and arg.type.rank == 2:
+            case Apply(op, (arg,)) if op in REDUCTIONS and arg.type.rank == 2:
                 value = self.turned(arg)
                 return None if value is None else _over_other(expr, value)
-            case Apply(op, args) if op == "broadcast" or _kind(expr) == "elementwise":
+            case Apply(op, args) if op == "broadcast" or op in ELEMENTWISE:
                 made = tuple(map(self._operand, args))
                 found = tuple(m for m in made if m is not None)
                 return replace(expr, args=found, type=kind) if len(found) == len(args) else None
@@ -157,19 +157,15 @@ class _Turning:
                 return self.lies(self.values[name])
             case Load(index=index) if value.type.rank == 1:
                 return [(t, not isinstance(index[-1], At)) for t in tiles]
-            case Apply(_, (arg,)) if _kind(value) == "reduce" and arg.type.rank == 2:
+            case Apply(op, (arg,)) if op in REDUCTIONS and arg.type.rank == 2:
                 over = 1 if self._better(arg) is not None else 0
                 return [(t, value.attr("axis") == over) for t in tiles]
-            case Apply(_, args) if _kind(value) in ("elementwise", "shape", "create"):
+            case Apply(op, args) if kind_of(op) in ("elementwise", "shape", "create"):
                 return [each for arg in args for each in self.lies(arg)]
             case TileIndex():  # made in either layout
                 return ()
             case _:
                 return [(t, False) for t in tiles]
-
-
-def _kind(expr: Apply) -> str:
-    return OPS[expr.op].kind if expr.op in OPS else ""
 
 
 def _over_other(expr: Apply, value: Expr) -> Expr:

@@ -22,7 +22,7 @@ from tilelang.errors import Loc
 from tilelang.ir import Along, Apply, At, Expr, GridIndex, Load, Span, Type, integers
 from tilelang.ir.traversal import definitions, inlined, map_index
 from tilelang.language.dtypes import itemsize
-from tilelang.language.op import OPS
+from tilelang.language.op import ELEMENTWISE
 from tilelang.schedule.problem import Problem
 
 from .blocked_groups import check_kept, check_loop, count_of, facts_of_blocks, refuse, span, view_of
@@ -310,7 +310,7 @@ def _each(axis: ir.Axis, expr: Expr, edges: dict[int, Load], loc: Loc) -> Expr:
         case Load(_, (At(place),)) if (at := integers.linear(place)) is not None:
             if at[0] == {GridIndex(axis.name): 1} and at[1] in edges:
                 return replace(edges[at[1]])  # what is shared would be named, and made a vector
-        case Apply(op) if op in OPS and OPS[op].kind == "elementwise":
+        case Apply(op) if op in ELEMENTWISE:
             args = tuple(_each(axis, a, edges, loc) for a in expr.args)
             return replace(expr, args=args, type=replace(expr.type, shape=(axis.name,)))
         case _:

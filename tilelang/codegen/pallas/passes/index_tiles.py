@@ -21,13 +21,11 @@ from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, Type
 from tilelang.ir.lanes import expanded, squeezed
 from tilelang.ir.traversal import definitions, inlined, loads, picked
-from tilelang.language.op import OPS
+from tilelang.language.op import ELEMENTWISE, REDUCTIONS
 from tilelang.schedule.problem import Problem
 
 from .blocked_groups import Refuse, check_range, refuse
-from .lifted_groups import REDUCTIONS
 
-ELEMENTWISE = frozenset(name for name, op in OPS.items() if op.kind == "elementwise")
 WHY = "a step has all rows of its tiles at once"
 WHICH = (
     "only an hl.grid loop from 0 to a number that shapes give, whose iterations compute alike "

@@ -18,13 +18,11 @@ from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, Type, integers
 from tilelang.ir.lanes import expanded, squeezed
 from tilelang.ir.traversal import definitions
-from tilelang.language.op import OPS
+from tilelang.language.op import ELEMENTWISE, REDUCTIONS
 from tilelang.schedule.problem import Problem
 
 from .blocked_groups import Refuse, view_of
 from .members import Members, aligned
-
-REDUCTIONS = frozenset(name for name, op in OPS.items() if op.kind == "reduce")
 
 
 @dataclass(frozen=True)
@@ -205,7 +203,7 @@ class Lifted:
     def row(self, expr: Expr, loc: Loc | None) -> Expr:
         """A value of rows: what groups have one of is looked up for every row."""
         match expr:
-            case Apply(op) if op == "broadcast" or (op in OPS and OPS[op].kind == "elementwise"):
+            case Apply(op) if op == "broadcast" or op in ELEMENTWISE:
                 args = tuple(self.placed(a, expr.type.rank, loc) for a in expr.args)
                 return replace(expr, args=args)
             case Apply() if all(self.of_rows(a) or not self.differs(a) for a in expr.args):
@@ -239,7 +237,7 @@ class Lifted:
             case Apply("expand_dims" | "squeeze" as op, (value,)):
                 shape = expanded if op == "expand_dims" else squeezed
                 return shape(self.each(value, loc), 1 + int(expr.attr("axis")))
-            case Apply(op) if op == "broadcast" or (op in OPS and OPS[op].kind == "elementwise"):
+            case Apply(op) if op == "broadcast" or op in ELEMENTWISE:
                 rank = expr.type.rank
                 args = (
                     aligned(self.each(a, loc), a.type.rank, rank) if self.differs(a) else a

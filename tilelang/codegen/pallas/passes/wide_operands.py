@@ -21,7 +21,7 @@ from typing import Any
 from tilelang import ir
 from tilelang.ir.traversal import rebuilding
 from tilelang.language.dtypes import is_float, is_float8, to_numpy, wide_of
-from tilelang.language.op import OPS, names
+from tilelang.language.op import ELEMENTWISE, REDUCTIONS, kind_of, names
 
 ORDERED = ("max", "min", "maximum", "minimum")
 FOLDS = {"any": "max", "all": "min"}
@@ -44,10 +44,10 @@ def wide_operands(kernel: ir.KernelIR) -> ir.KernelIR:
 
 
 def _widened(expr: ir.Apply) -> ir.Expr:
-    if expr.op not in OPS or OPS[expr.op].kind not in ("elementwise", "reduce", "shape"):
-        return expr
-    if OPS[expr.op].kind == "shape":
+    if kind_of(expr.op) == "shape":
         return _shaped(expr)
+    if expr.op not in ELEMENTWISE | REDUCTIONS:
+        return expr
     dtype = expr.args[-1].type.dtype
     match expr.op, dtype:
         case "cast", _:

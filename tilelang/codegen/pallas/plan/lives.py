@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilelang.ir import Apply, Dim, TileIndex, Type, Var
 from tilelang.ir.traversal import dots
-from tilelang.language.op import OPS
+from tilelang.language.op import ELEMENTWISE, OPS
 
 from .physical import Bind, GroupSum, Inner, InRange, Iota, PExpr, PStmt, names_read, parts_of
 
@@ -69,7 +69,7 @@ def _life(stmt: PStmt, held: tuple[Type, int] | None) -> Life:
     parts = tuple(parts_of(stmt))
     applied = [e for e in parts if isinstance(e, Apply)]
     computed = [e for e in applied if e.op not in {*SHAPES, "dot"} and e.type.dtype != "bool"]
-    outer = tuple(e.type for e in computed if OPS[e.op].kind == "elementwise" and _is_outer(e))
+    outer = tuple(e.type for e in computed if e.op in ELEMENTWISE and _is_outer(e))
     spread = tuple(e.type for e in applied if _is_spread(e))
     sums = tuple(e for e in parts if isinstance(e, GroupSum))
     types, own = tuple(e.type for e in computed), tuple(products(stmt))
@@ -81,7 +81,7 @@ def _is_outer(expr: PExpr) -> bool:
     match expr:
         case Apply(op, (arg,)) if op in SHAPES:
             return sum(d != 1 for d in _shape(arg)) < 2 or _is_outer(arg)
-        case Apply(op, args) if OPS[op].kind == "elementwise":
+        case Apply(op, args) if op in ELEMENTWISE:
             shape = expr.type.shape
             return len(shape) > 1 and all(_is_outer(a) for a in args if _shape(a) == shape)
         case _:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from tilelang.ir import Apply, Type
-from tilelang.language.op import OPS
+from tilelang.language.op import ELEMENTWISE
 
 from . import physical
 from .physical import PExpr
@@ -18,7 +18,7 @@ from .types import Launch
 
 def broadcasts(launch: Launch, expr: PExpr) -> bool:
     """Whether the operands of an elementwise operation broadcast to its result."""
-    if not (isinstance(expr, Apply) and OPS[expr.op].kind == "elementwise"):
+    if not (isinstance(expr, Apply) and expr.op in ELEMENTWISE):
         return True
     result = _sizes(launch, expr.type)
     return all(_fits(_sizes(launch, arg.type), result) for arg in expr.args)

@@ -17,11 +17,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilelang.analysis.masks import kind
 from tilelang.ir import Apply, Const, Expr, GridIndex, KernelIR, TileIndex, TileScalar, Type
 from tilelang.ir.intervals import ANYTHING, Interval, interval
 from tilelang.ir.traversal import rebuilding
 from tilelang.language.dtypes import is_float, is_narrow, to_numpy
+from tilelang.language.op import kind_of
 
 INT, FLOAT = "int32", "float32"
 MOST = 64  # the largest number of products in place of a logarithm
@@ -33,7 +33,7 @@ def explicit_casts(ir: KernelIR) -> KernelIR:
 
 
 def _explicit(expr: Apply, ir: KernelIR) -> Expr:
-    match kind(expr):
+    match kind_of(expr.op):
         case "elementwise" if expr.op == "cast":
             return cast(expr.args[0], expr.type.dtype)
         case "elementwise":

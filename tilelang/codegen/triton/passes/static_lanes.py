@@ -14,7 +14,7 @@ from typing import assert_never
 from tilelang import ir
 from tilelang.ir import children, index_exprs, statement_exprs, statements
 from tilelang.ir.traversal import reduced
-from tilelang.language.op import OPS
+from tilelang.language.op import kind_of
 from tilelang.passes.separate_joins import followed
 
 FOLLOWED = ("transpose", "expand_dims", "broadcast", "dot")  # of all that change no lanes
@@ -123,7 +123,7 @@ class StaticLanes:
     def _apply(self, expr: ir.Apply) -> None:
         if expr.op == "full" and not expr.args:
             return
-        if expr.op not in FOLLOWED and OPS[expr.op].kind not in ("elementwise", "reduce"):
+        if expr.op not in FOLLOWED and kind_of(expr.op) not in ("elementwise", "reduce"):
             for value in (expr, *expr.args):
                 self._mix(value, *range(value.type.rank))
             return

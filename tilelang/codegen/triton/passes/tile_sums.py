@@ -39,11 +39,11 @@ from tilelang.ir.names import fresh, names_in, take
 from tilelang.ir.traversal import definitions, map_body, map_index, map_stmt, rewriting
 from tilelang.language.build import binary, cast
 from tilelang.language.dtypes import is_float
-from tilelang.language.op import OPS
+from tilelang.language.op import ELEMENTWISE
 from tilelang.passes.separate_joins import followed
 
 Wanted = Callable[[Apply], bool]
-EACH = {"transpose", "expand_dims"} | {name for name, op in OPS.items() if op.kind == "elementwise"}
+EACH = {"transpose", "expand_dims"} | ELEMENTWISE
 
 
 def tile_sums(ir: KernelIR, wanted: Wanted) -> KernelIR:

@@ -16,7 +16,7 @@ from math import prod
 
 from tilelang.ir import Apply, Expr, KernelIR, Load, Loop, Store, Var, meant, reached
 from tilelang.language.dtypes import itemsize
-from tilelang.language.op import OPS
+from tilelang.language.op import REDUCTIONS
 
 from .pipe import Pipe
 from .reductions import WIDE, at_once, lanes_along, lanes_of
@@ -69,7 +69,7 @@ def _added(made: Mapping[str, Expr]) -> Iterator[Apply]:
 
 
 def _is_of_rows(expr: Apply) -> bool:
-    rows = OPS[expr.op].kind == "reduce" and expr.args[0].type.rank == MATRIX
+    rows = expr.op in REDUCTIONS and expr.args[0].type.rank == MATRIX
     return rows and expr.attr("axis") == MATRIX - 1
 
 

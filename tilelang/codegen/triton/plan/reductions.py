@@ -19,7 +19,7 @@ from tilelang.codegen.triton.passes.moved_lanes import taken_from
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.ir import Apply, Dim, Expr, KernelIR, Load, Loop, Store, meant, reached
 from tilelang.language.dtypes import itemsize
-from tilelang.language.op import OPS
+from tilelang.language.op import REDUCTIONS
 
 from .alignment import row_alignment
 from .loops import own_exprs
@@ -34,7 +34,7 @@ def reduction_bytes(
 ) -> int:
     """The most that one of the reductions of a loop needs, without those of loops inside."""
     exprs = [e for e in own_exprs(loop) if isinstance(e, Apply)]
-    found = dict.fromkeys(e for e in exprs if OPS[e.op].kind == "reduce")
+    found = dict.fromkeys(e for e in exprs if e.op in REDUCTIONS)
     summed = max((_bytes(ir, e, blocks, warps, made) for e in found), default=0)
     beside = ((meant(a, made), e) for e in exprs if e.type.rank > 1 for a in e.args)
     alone = max((_alone_bytes(a, e, blocks, warps) for a, e in beside), default=0)
@@ -71,7 +71,7 @@ def _stored_bytes(
     """
     value = store.value
     parts = [e for e in reached(value, made) if e.type.shape]
-    sums = [e for e in parts if isinstance(e, Apply) and OPS[e.op].kind == "reduce"]
+    sums = [e for e in parts if isinstance(e, Apply) and e.op in REDUCTIONS]
     if value.type.rank < 2:
         return value_bytes(value, blocks) if sums and value.type.rank else 0
     sizes = {itemsize(e.type.dtype) for e in parts if isinstance(e, Load) and e.type.rank > 1}

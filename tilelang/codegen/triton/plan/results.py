@@ -12,7 +12,7 @@ from math import prod
 from tilelang.codegen.triton.target import WARP
 from tilelang.ir import Along, Apply, Expr, Load, Store, reached
 from tilelang.language.dtypes import itemsize
-from tilelang.language.op import OPS, SAME
+from tilelang.language.op import ELEMENTWISE, SAME
 
 from .pipe import MATRIX_ROWS, Pipe
 from .reductions import LANES, WIDE, lanes_of, value_bytes
@@ -101,8 +101,6 @@ def of_loads(expr: Expr, made: Mapping[str, Expr]) -> bool:
         return isinstance(part, Load) or not part.type.shape
 
     def apart(part: Expr) -> bool:
-        return isinstance(part, Apply) and (
-            OPS[part.op].kind == "elementwise" or part.op in {*SAME, "full"}
-        )
+        return isinstance(part, Apply) and (part.op in ELEMENTWISE or part.op in {*SAME, "full"})
 
     return all(ends(e) or apart(e) for e in reached(expr, made, lambda part: not ends(part)))

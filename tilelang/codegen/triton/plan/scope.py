@@ -35,7 +35,7 @@ from tilelang.ir.lanes import arange
 from tilelang.ir.names import take
 from tilelang.language.dtypes import is_float
 from tilelang.language.evaluate import evaluate
-from tilelang.language.op import OPS
+from tilelang.language.op import ELEMENTWISE
 
 from .access import access, by_dimension, quotient
 from .descriptors import Boxes, End, box_of
@@ -50,7 +50,7 @@ def _computed(expr: Expr) -> Expr:
     if not isinstance(expr, Apply):
         return expr
     op = PLAIN.get(expr.op, expr.op)
-    if all(isinstance(a, Const) for a in expr.args) and op in OPS and OPS[op].kind == "elementwise":
+    if all(isinstance(a, Const) for a in expr.args) and op in ELEMENTWISE:
         value = evaluate(replace(expr, op=op, attrs=()), {})
         return Const(float(value) if is_float(expr.type.dtype) else value.item(), expr.type)
     if expr.op in ("add", "sub") and expr.type == integers.INT:

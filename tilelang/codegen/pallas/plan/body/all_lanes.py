@@ -21,7 +21,7 @@ from tilelang.codegen.pallas.plan.rewriting import map_physical
 from tilelang.codegen.pallas.plan.types import Section
 from tilelang.ir import Apply, Const, Dim, Type, Var
 from tilelang.language.dtypes import itemsize
-from tilelang.language.op import OPS
+from tilelang.language.op import ELEMENTWISE
 
 from .layouts import apply
 
@@ -111,7 +111,7 @@ class _Lanes:
             case Apply(op, (arg,)) if op == "broadcast" and is_column(arg.type):
                 value, wide = self.value(arg)
                 return (self.fitted(arg, value, expr.type) if wide else expr), False
-            case Apply(op) if OPS[op].kind == "elementwise":
+            case Apply(op) if op in ELEMENTWISE:
                 return self.elementwise(expr)
             case _:
                 return map_physical(expr, self.column), False

@@ -29,7 +29,7 @@ from tilelang.codegen.pallas.plan.rewriting import rewrite
 from tilelang.codegen.pallas.plan.types import in_scratch
 from tilelang.codegen.pallas.target import Target, padded_bytes
 from tilelang.ir import Apply, GridIndex, Var
-from tilelang.language.op import OPS
+from tilelang.language.op import kind_of
 
 from .lower import is_costly
 
@@ -91,7 +91,7 @@ def halves(stmts: Stmts) -> tuple[Stmts, Stmts, tuple[Bind, ...]] | None:
 def waits(stmts: Stmts) -> bool:
     """Whether some operation that takes long needs the result of a product."""
     parts = (e for each in _behind(stmts, _first_products(stmts)) for e in each)
-    return any(isinstance(e, Apply) and OPS[e.op].kind in ("reduce", "contract") for e in parts)
+    return any(isinstance(e, Apply) and kind_of(e.op) in ("reduce", "contract") for e in parts)
 
 
 def _free(name: str, taken: frozenset[str]) -> str:

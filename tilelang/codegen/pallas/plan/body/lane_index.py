@@ -19,7 +19,7 @@ from tilelang.codegen.pallas.plan.windows.unaligned import shift
 from tilelang.errors import Loc
 from tilelang.ir import integers, map_children
 from tilelang.ir.integers import INT
-from tilelang.language.op import OPS
+from tilelang.language.op import ELEMENTWISE
 from tilelang.schedule.refusal import Refused, Rule
 
 
@@ -57,7 +57,7 @@ def lane_of(arrays: Arrays, expr: ir.Expr, loc: Loc | None) -> ir.Expr:
             return lane(value)
         case ir.Apply("full") if not expr.args:
             return ir.Const(expr.attr("value"), _scalar(expr.type))
-        case ir.Apply(op) if op in OPS and OPS[op].kind == "elementwise":
+        case ir.Apply(op) if op in ELEMENTWISE:
             return replace(map_children(expr, lane), type=_scalar(expr.type))
         case _:
             raise Refused(

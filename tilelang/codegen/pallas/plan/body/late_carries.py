@@ -29,7 +29,7 @@ from tilelang.codegen.pallas.plan.physical import (
 from tilelang.ir import Apply, Const, Type, Var
 from tilelang.language.dtypes import to_numpy, wide_of
 from tilelang.language.evaluate import compute
-from tilelang.language.op import OPS, SAME
+from tilelang.language.op import ELEMENTWISE, SAME
 
 from .layouts import apply
 
@@ -140,7 +140,7 @@ def _number(value: PExpr) -> object:
             return value.attr("value")
         case Apply(op, (inner,)) if op in SAME:
             return _number(inner)
-        case Apply(op, args) if getattr(OPS.get(op), "kind", "") == "elementwise":
+        case Apply(op, args) if op in ELEMENTWISE:
             numbers = tuple(np.asarray(_number(a)).astype(to_numpy(a.type.dtype)) for a in args)
             with np.errstate(all="ignore"):  # log(0) is what it is on a device
                 return compute(op, numbers, value.type.dtype, (), value.attrs).item()

@@ -29,7 +29,7 @@ from tilelang.codegen.pallas.plan.types import Launch, Section
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import Apply, Dim, GridIndex, TileIndex, Type, Var, integers
 from tilelang.ir.names import first_free
-from tilelang.language.op import OPS
+from tilelang.language.op import ELEMENTWISE, REDUCTIONS
 
 from .by_phases import halves
 from .layouts import apply
@@ -262,8 +262,8 @@ class _Rows:
 
     def applied(self, expr: Apply, kind: Type) -> Apply:
         """What is done row by row: a sum, or a product, whose result has the rows still."""
-        rowwise = OPS[expr.op].kind in ("elementwise", "reduce")
-        if not rowwise and expr.op not in ("cast", "broadcast", "full", "dot"):
+        rowwise = expr.op in ELEMENTWISE or expr.op in REDUCTIONS
+        if not rowwise and expr.op not in ("broadcast", "full", "dot"):
             raise NotCut
         args = tuple(map(self.value, expr.args))
         if expr.op == "dot" and isinstance(args[1], Apply):

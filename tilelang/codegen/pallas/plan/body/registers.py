@@ -24,7 +24,7 @@ from tilelang.codegen.pallas.plan.physical import Bind, PExpr, flat, physical_ch
 from tilelang.codegen.pallas.plan.rewriting import map_physical, rewrite
 from tilelang.ir import Apply, Const, Type, Var
 from tilelang.language.dtypes import itemsize, wide_of
-from tilelang.language.op import OPS
+from tilelang.language.op import REDUCTIONS, kind_of
 
 from .layouts import apply, permuted
 from .statements import Groups
@@ -82,14 +82,10 @@ def _parts(expr: PExpr, values: Values, *, spread: bool) -> Iterator[Apply]:
             case Apply(op) if op != "dot":
                 yield part
                 parts = physical_children(part)
-                flat = spread or _kind(op) == "shape"
+                flat = spread or kind_of(op) == "shape"
                 waiting += (p for p in parts if flat or p.type.shape == part.type.shape)
             case _:
                 pass
-
-
-def _kind(op: str) -> str:
-    return OPS[op].kind if op in OPS else ""
 
 
 # ---------------------------------------------------------------- masks
@@ -97,7 +93,7 @@ def _kind(op: str) -> str:
 
 def _reduced(expr: PExpr, values: Values) -> bool:
     """Whether registers may hold an operand as a reduction left it."""
-    return any(_kind(part.op) == "reduce" for part in _parts(expr, values, spread=False))
+    return any(part.op in REDUCTIONS for part in _parts(expr, values, spread=False))
 
 
 def _wide(expr: Apply) -> PExpr:

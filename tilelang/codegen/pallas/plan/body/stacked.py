@@ -29,7 +29,7 @@ from tilelang.codegen.pallas.plan.physical import PExpr, PStmt, Row, Select, par
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import Apply, Const, GridIndex, Type, Var
 from tilelang.language.dtypes import itemsize
-from tilelang.language.op import OPS
+from tilelang.language.op import ELEMENTWISE, REDUCTIONS
 
 from .layouts import apply
 
@@ -176,10 +176,9 @@ class _Stack:
         if expr.op == "dot":
             return self.product(expr, *args), True
         attrs = expr.attrs
-        kind = OPS[expr.op].kind
-        if kind == "reduce":
+        if expr.op in REDUCTIONS:
             attrs = self.moved(expr)
-        elif kind != "elementwise" and expr.op not in ("cast", "broadcast"):
+        elif expr.op not in ELEMENTWISE and expr.op != "broadcast":
             raise NotStacked
         shape = (self.together, *expr.type.shape)
         values = tuple(a for a, _ in args)

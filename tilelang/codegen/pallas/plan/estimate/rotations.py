@@ -28,7 +28,7 @@ from tilelang.codegen.pallas.plan.physical import (
     physical_children,
 )
 from tilelang.ir import Apply, Const, Type, Var
-from tilelang.language.op import OPS
+from tilelang.language.op import REDUCTIONS
 
 LANES = 128
 STAYS = frozenset({"transpose", "reshape", "dot"})  # their results begin in lane 0, as operands do
@@ -92,7 +92,7 @@ class _Begins:
                 return None if begin is None else (begin + int(value.attr("start"))) % LANES
             case Apply("concat", args) if _along_lanes(value):
                 return self._joined(args, at)
-            case Apply(op, (arg,)) if OPS[op].kind == "reduce" and _over_lanes(value):
+            case Apply(op, (arg,)) if op in REDUCTIONS and _over_lanes(value):
                 self.meet(arg, 0, at)
                 return None
             case Apply(op, args) if op in SHAPES:

@@ -37,7 +37,7 @@ from tilelang.codegen.pallas.plan.physical import (
 from tilelang.ir import Apply, Const, TileIndex, Type, Var
 from tilelang.ir.traversal import dots
 from tilelang.language.dtypes import itemsize
-from tilelang.language.op import OPS
+from tilelang.language.op import REDUCTIONS
 
 from .rotations import LANES, Rotated, rotations
 
@@ -265,7 +265,7 @@ def _parts(value: PExpr) -> tuple[Working, ...]:
 
 
 def _works(expr: Apply) -> bool:
-    if expr.op == "dot" or OPS[expr.op].kind == "reduce":
+    if expr.op == "dot" or expr.op in REDUCTIONS:
         return True
     return expr.op not in FREE and bool(expr.type.shape)
 
@@ -273,7 +273,7 @@ def _works(expr: Apply) -> bool:
 def _applied(expr: Apply, core: Core) -> Work:
     if expr.op == "dot":
         return _product(expr, core)
-    if OPS[expr.op].kind == "reduce":
+    if expr.op in REDUCTIONS:
         return _reduced(expr, core)
     size, shape = core.registers(expr.type), core.shape(expr.type)
     narrowing = expr.op == "cast" and itemsize(expr.type.dtype) < 4
@@ -318,7 +318,7 @@ def _in_all_lanes(value: PExpr, core: Core) -> bool:
         case Apply("dot" | "transpose"):
             return False
         case Apply(op, args):
-            return OPS[op].kind == "reduce" or all(_in_all_lanes(a, core) for a in args)
+            return op in REDUCTIONS or all(_in_all_lanes(a, core) for a in args)
         case _:
             return isinstance(value, Const)
 
