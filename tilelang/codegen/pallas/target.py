@@ -30,6 +30,7 @@ class Target:
     wide             the matrix units are 256 lanes wide
     products         dtypes of which it multiplies matrices
     refused          dtypes that it does not compute in at all
+    strides          each row of a block can be turned by another number of lanes
     interpreted      nothing is compiled: no block, memory or operation is too much
 
     Source of the figures: limits that libtpu 0.0.42.1 enforced when kernels were compiled ahead of
@@ -47,6 +48,7 @@ class Target:
     wide: bool = False
     products: frozenset[str] = PRODUCTS
     refused: frozenset[str] = frozenset({"float16"})
+    strides: bool = True
     interpreted: bool = False
 
     @staticmethod
@@ -96,7 +98,7 @@ def _targets() -> dict[str, Target]:
             refused=frozenset(),
             interpreted=True,
         ),
-        "tpu:v4": Target("tpu:v4", "TPU v4", 1, 16 * MIB, 16 * MIB, products=WIDE),
+        "tpu:v4": Target("tpu:v4", "TPU v4", 1, 16 * MIB, 16 * MIB, products=WIDE, strides=False),
         "tpu:v5e": v5e,
         "tpu:v5p": Target("tpu:v5p", "TPU v5", 2, 16 * MIB, 64 * MIB),
         "tpu:v6e": Target("tpu:v6e", "TPU v6 lite", 1, 32 * MIB, 128 * MIB, wide=True),

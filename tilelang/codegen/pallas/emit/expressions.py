@@ -117,7 +117,7 @@ class Printer:
                 times = self.shape(expr.type.shape)[-1] // self.shape(value.type.shape)[-1]
                 many = (1,) * (expr.type.rank - 1) + (times,)
                 return Call("jnp.tile", (self.node(value), ops.shape(many)))
-            case plan.GroupSum() | plan.Diagonals():
+            case plan.GroupSum() | plan.Diagonals() | plan.LaneGather():
                 return self._called(expr)
             case plan.Named(value, name):
                 return self._named(name, value)
@@ -218,12 +218,18 @@ class Printer:
         window = self.launch.window(ref).turned if turned else None
         return self.names.scratch[window.name] if window is not None else ref
 
-    def _called(self, value: plan.GroupSum | plan.Diagonals) -> Node:
+    def _called(self, value: plan.GroupSum | plan.Diagonals | plan.LaneGather) -> Node:
         """What a function of the module makes."""
-        if isinstance(value, plan.GroupSum):
-            return Call("group_sums", (self.node(value.member), self.node(value.rows)))
-        sizes = ops.shape(self.shape(value.type.shape))
-        return Call("diagonals", (self.node(value.line), self.node(value.first), sizes))
+        match value:
+            case plan.GroupSum(member, rows):
+                return Call("group_sums", (self.node(member), self.node(rows)))
+            case plan.LaneGather(table, place):
+                return Call("lane_gather", (self.node(table), self.node(place)))
+            case plan.Diagonals(line, first):
+                sizes = ops.shape(self.shape(value.type.shape))
+                return Call("diagonals", (self.node(line), self.node(first), sizes))
+            case _:
+                assert_never(value)
 
     def _rows_from(self, moved: plan.RowsFrom) -> Node:
         ref, part = moved.source.ref, self.select(moved.source.select)

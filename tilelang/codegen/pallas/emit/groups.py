@@ -8,6 +8,7 @@ from tilelang.codegen.pallas.plan.physical import (
     Diagonals,
     GroupSum,
     Inner,
+    LaneGather,
     MovedRows,
     RowsFrom,
     parts_of,
@@ -133,6 +134,27 @@ def diagonals(line: jax.Array, first: jax.Array, shape: tuple[int, int]) -> jax.
     return jnp.concatenate(found, 0)'''
 
 
+LANE_GATHER = '''\
+def lane_gather(table: jax.Array, place: jax.Array) -> jax.Array:
+    """[i, j] is `table[0, place[i, j]]`; behind an end, the number there.
+
+    Each lane of a register reads a lane of another one: one of 128 numbers at once.
+    """
+    place = jnp.clip(place, 0, table.shape[1] - 1)
+    rows, columns = max(place.shape[0], 2), place.shape[1]
+    found = []
+    for column in range(0, columns, 128):
+        at = place[:, column : column + 128]
+        at = jnp.broadcast_to(at, (rows, at.shape[1]))
+        for first in range(0, table.shape[1], 128):
+            numbers = table[:, first : first + 128]
+            numbers = jnp.broadcast_to(numbers, (rows, numbers.shape[1]))
+            near = jnp.take_along_axis(numbers, at & 127, 1, mode="promise_in_bounds")
+            picked = near if first == 0 else jnp.where(at >= first, near, picked)
+        found.append(picked)
+    return jnp.concatenate(found, 1)[: place.shape[0]]'''
+
+
 CUT = '''\
 def rows_from(source, held, start, rows: int):
     """`rows` rows of a block from row `start` on, which may be any one, and lie outside of it.
@@ -175,6 +197,8 @@ def functions(plan: Plan) -> Iterator[str]:
         yield CUT
     if any(isinstance(e, Diagonals) for e in parts):
         yield DIAGONALS
+    if any(isinstance(e, LaneGather) for e in parts):
+        yield LANE_GATHER
     short = (s for a in plan.launches if a.beside for s in a.beside.body if isinstance(s, Inner))
     if any(loop.carries for loop in short):
         yield ONCE

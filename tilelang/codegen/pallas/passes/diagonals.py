@@ -22,11 +22,9 @@ from tilelang.ir import (
     Expr,
     KernelIR,
     Load,
-    Span,
     Stmt,
     Tensor,
     TileIndex,
-    Type,
     Var,
     View,
     definitions,
@@ -36,6 +34,8 @@ from tilelang.ir import (
 from tilelang.ir.names import unique
 from tilelang.ir.traversal import every_expr, map_body, reached
 from tilelang.passes.drop_unused import drop_unused
+
+from .lane_gathers import row_of
 
 OP = "diagonals"  # (line [n], first) -> [rows, columns]: line[first + columns.index - rows.index]
 LEAST = 24  # entries: about as many selects take as long, by schedules of v6e
@@ -93,16 +93,9 @@ def _diagonal(
     back, apart = far  # the table is turned round where rows count up
     first = integers.sub(integers.const(size - 1), apart) if back else apart
     line = _line(kernel, table, View(table.name, "ends", (picked.dim, int(back), SIDE)), views)
-    whole = Span(0, line.shape[picked.dim])
-    index = (*picked.load.index[: picked.dim], whole, *picked.load.index[picked.dim + 1 :])
-    row: Expr = replace(
-        picked.load, tensor=line.name, index=index, type=Type((whole.stop,), line.dtype)
-    )
-    if picked.number is not picked.load:
-        row = Apply("cast", (row,), Type(row.type.shape, picked.number.type.dtype))
-    shape = picked.place.type.shape
-    args = row, integers.add(integers.const(SIDE), first)
-    return Apply(OP, args, Type(shape, picked.number.type.dtype), (), picked.load.loc)
+    row = row_of(picked, line.name, line.shape[picked.dim])
+    kind = replace(picked.number.type, shape=picked.place.type.shape)
+    return Apply(OP, (row, integers.add(integers.const(SIDE), first)), kind, (), picked.load.loc)
 
 
 def _line(kernel: KernelIR, table: Tensor, view: View, views: dict[View, Tensor]) -> Tensor:

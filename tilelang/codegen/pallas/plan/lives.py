@@ -14,7 +14,19 @@ from tilelang.ir import Apply, Dim, TileIndex, Type, Var
 from tilelang.ir.traversal import dots
 from tilelang.language.op import ELEMENTWISE, OPS
 
-from .physical import Bind, GroupSum, Inner, InRange, Iota, PExpr, PStmt, names_read, parts_of
+from .physical import (
+    Bind,
+    Diagonals,
+    GroupSum,
+    Inner,
+    InRange,
+    Iota,
+    LaneGather,
+    PExpr,
+    PStmt,
+    names_read,
+    parts_of,
+)
 
 SHAPES = frozenset(n for n, op in OPS.items() if op.cost == "free") | {"reshape"}
 
@@ -72,7 +84,8 @@ def _life(stmt: PStmt, held: tuple[Type, int] | None) -> Life:
     outer = tuple(e.type for e in computed if e.op in ELEMENTWISE and _is_outer(e))
     spread = tuple(e.type for e in applied if _is_spread(e))
     sums = tuple(e for e in parts if isinstance(e, GroupSum))
-    types, own = tuple(e.type for e in computed), tuple(products(stmt))
+    tables = (e.type for e in parts if isinstance(e, Diagonals | LaneGather))
+    types, own = (*(e.type for e in computed), *tables), tuple(products(stmt))
     return Life(stmt, held, types, outer, spread, own, sums, ())
 
 

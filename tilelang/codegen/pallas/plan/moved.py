@@ -80,12 +80,3 @@ class RowsFrom:
         words, block = 4 // itemsize(self.type.dtype), self.source.type.shape[0]
         assert isinstance(block, int)
         return (-(-columns // 128), (rows + block + rows) // words + 8, 128)
-
-
-@dataclass(frozen=True)
-class Diagonals:
-    """Numbers of a line: [i, j] is the one at `first` + j - i, in it or behind its ends."""
-
-    line: Any
-    first: Any
-    type: Type

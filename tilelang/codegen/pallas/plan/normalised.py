@@ -12,6 +12,7 @@ from tilelang.codegen.pallas.passes.first_positions import first_positions
 from tilelang.codegen.pallas.passes.flat_scalars import flat_scalars
 from tilelang.codegen.pallas.passes.gather_ahead import gather_ahead
 from tilelang.codegen.pallas.passes.gather_columns import gather_columns
+from tilelang.codegen.pallas.passes.lane_gathers import lane_gathers
 from tilelang.codegen.pallas.passes.numbers_as_rows import numbers_as_rows
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
@@ -61,7 +62,8 @@ def normalised(
         ("name_shared", name_shared),
         ("turn_late", turn_late),
         ("inline_indices", inline_indices),
-        *((("diagonals", diagonals),) if wide else ()),
+        *((("diagonals", diagonals),) if wide and target.strides else ()),
+        *((("lane_gathers", lane_gathers),) if wide else ()),
         ("gather_ahead", lambda k: gather_ahead(k, gathers, target)),
         ("flat_scalars", lambda k: flat_scalars(k, target)),
         ("scatter_rows", lambda k: scatter_rows(k, target)),

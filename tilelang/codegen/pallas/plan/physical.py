@@ -12,9 +12,10 @@ from tilelang.ir.integers import INT
 from tilelang.language.dtypes import itemsize, wide_of
 
 from .axis import Mask
-from .moved import Diagonals as Diagonals
 from .moved import MovedRows as MovedRows
 from .moved import RowsFrom as RowsFrom
+from .tables import Diagonals as Diagonals
+from .tables import LaneGather as LaneGather
 
 COPIES = "copies"  # the semaphore that counts copies
 FIRST = Var("copies.first", INT)  # the number of some copies that are on their way together
@@ -259,7 +260,8 @@ class Named:
 
 PExpr = (
     Expr | Read | ScalarRead | Kept | InRange | Iota | TakeRows | Lane | Tiles | Rest | Recorded
-    | OverRows | Roll | RowsFrom | Head | Repeat | GroupSum | Diagonals | MovedRows | Named
+    | OverRows | Roll | RowsFrom | Head | Repeat | GroupSum | MovedRows | Named
+    | Diagonals | LaneGather
 )  # fmt: skip
 
 
@@ -272,9 +274,6 @@ def scalar(expr: PExpr) -> Expr:
     """A number of a step as an operand of index arithmetic, which is shared with the IR."""
     value: Any = expr
     return value
-
-
-# ---------------------------------------------------------------- statements
 
 
 @dataclass(frozen=True)
@@ -415,7 +414,7 @@ def physical_children(expr: PExpr) -> tuple[PExpr, ...]:
             return (expr.place, *select_exprs(expr.select), *lane)
         case Tiles(position) | Rest(position) | Recorded(_, position):
             return (position,)
-        case Roll(a, b) | RowsFrom(a, b) | GroupSum(a, b) | Diagonals(a, b):
+        case Roll(a, b) | RowsFrom(a, b) | GroupSum(a, b) | Diagonals(a, b) | LaneGather(a, b):
             return (a, b)
         case MovedRows():
             return expr.exprs

@@ -49,6 +49,8 @@ def map_physical(expr: PExpr, change: Change) -> PExpr:
             return replace(expr, source=source, start=change(expr.start))
         case physical.Diagonals():
             return replace(expr, line=change(expr.line), first=change(expr.first))
+        case physical.LaneGather():
+            return replace(expr, table=change(expr.table), place=change(expr.place))
         case physical.GroupSum():
             return replace(expr, member=change(expr.member), rows=change(expr.rows))
         case physical.MovedRows():

@@ -81,6 +81,7 @@ from .physical import Iota as Iota
 from .physical import Keep as Keep
 from .physical import Kept as Kept
 from .physical import Lane as Lane
+from .physical import LaneGather as LaneGather
 from .physical import Named as Named
 from .physical import OverRows as OverRows
 from .physical import Part as Part

@@ -31,7 +31,7 @@ from tilelang.codegen.pallas.target import Target, padded_bytes
 from tilelang.ir import Apply, GridIndex, Var
 from tilelang.language.op import kind_of
 
-from .lower import is_costly
+from .registers import is_costly
 
 # The part of vector memory that may hold first products until the rest asks for them: a guess.
 SHARE = 4

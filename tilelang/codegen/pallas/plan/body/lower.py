@@ -36,7 +36,6 @@ from tilelang.codegen.pallas.plan.windows.unaligned import (
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Dim, Type, integers
 from tilelang.language.dtypes import wide_of
-from tilelang.language.op import OPS
 from tilelang.schedule.refusal import Refused, Rule
 
 from .batches import one_batch
@@ -464,6 +463,13 @@ def _diagonals(scope: Scope, expr: Apply, want: Layout | None) -> Value:
     return Value(made, "plain", expr.type.shape)
 
 
+def _lane_gather(scope: Scope, expr: Apply, want: Layout | None) -> Value:
+    table, place = expr.args
+    row = lower(scope, table, "row").expr
+    made = physical.LaneGather(row, _plain(scope, place).expr, expr.type)
+    return Value(made, "plain", expr.type.shape)
+
+
 def _first_lane(axis: AxisPlan) -> ir.Expr:
     """The position, as the author counts, of the first lane of a tile."""
     return integers.sub(axis.tile.origin, axis.shift or integers.const(0))
@@ -481,18 +487,6 @@ _RULES: dict[str, Callable[[Scope, Apply, Layout | None], Value]] = {
     "dot": _dot,
     "group_sum": _group_sum,
     "diagonals": _diagonals,
+    "lane_gather": _lane_gather,
     **dict.fromkeys(("sum", "max", "min", "argmax", "argmin", "any", "all"), _reduce),
 }
-
-
-def is_costly(expr: PExpr) -> bool:
-    """Whether computing the expression again costs more than keeping it."""
-    match expr:
-        case physical.TakeRows() | physical.GroupSum():
-            return True
-        case Apply(op) if op in OPS and OPS[op].cost == "costly":
-            return True
-        case Apply() | physical.Roll() | physical.Head() | physical.Repeat() | physical.Named():
-            return any(is_costly(e) for e in physical.physical_children(expr))
-        case _:
-            return False

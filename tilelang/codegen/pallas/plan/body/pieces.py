@@ -245,6 +245,8 @@ class _Rows:
                 return replace(expr, mask=replace(expr.mask, axis=self.part.axis), type=kind)
             case physical.Head(dim=1) | physical.Repeat():
                 return replace(expr, value=self.value(expr.value), type=kind)
+            case physical.LaneGather():
+                return replace(expr, place=self.value(expr.place), type=kind)
             case Apply():
                 return self.applied(expr, kind)
             case _:

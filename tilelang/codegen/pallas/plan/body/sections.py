@@ -15,7 +15,7 @@ from tilelang.codegen.pallas.plan.physical import Bind, Inner, Keep, Kept, PExpr
 from tilelang.codegen.pallas.plan.rewriting import rewrite
 from tilelang.ir import Var
 
-from .lower import is_costly
+from .registers import is_costly
 from .statements import Groups, Key
 
 Parts = tuple[tuple[Key, tuple[PStmt, ...]], ...]

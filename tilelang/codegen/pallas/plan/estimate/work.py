@@ -25,6 +25,7 @@ from tilelang.codegen.pallas.plan.physical import (
     InRange,
     Keep,
     Kept,
+    LaneGather,
     PExpr,
     PStmt,
     Read,
@@ -44,7 +45,8 @@ from .rotations import LANES, Rotated, rotations
 Axes = Mapping[str, AxisPlan]
 Trips = Mapping[str, float]
 Working = (
-    Apply | Diagonals | GroupSum | MovedRows | RowsFrom | TakeRows | Roll | Read | Kept | Rotated
+    Apply | Diagonals | LaneGather | GroupSum | MovedRows | RowsFrom | TakeRows | Roll | Read | Kept
+    | Rotated
 )  # fmt: skip
 Parts = dict[int, tuple[Working, ...]]
 # What of a value is more than this lives in memory; of 64, a guess: with 32, 48 and 64 the mean
@@ -76,6 +78,9 @@ SPECIAL = {"exp", "exp2", "div", "log", "log2", "log1p", "rsqrt", "sqrt", "tanh"
 # A row is turned by its number, beside as many lanes as there are rows: 6.3 cycles a register in
 # schedules of v6e, and 6.7 in v5e's, of 40 blocks of 128 x 128 that are added up.
 TURNED = 2.3
+# A register gathers from the lanes of another one: 3.3 cycles in schedules of v6e, 20 gathers of
+# blocks of 128 x 128 that are added up.
+GATHERED = 1.8
 FREE = {*SHAPES, "dot"}
 
 
@@ -238,6 +243,9 @@ def _done(parts: tuple[Working, ...], core: Core) -> Work:
             case Diagonals():
                 rows, columns = core.shape(part.type)
                 add(found, {"rotated": TURNED * rows / 8 * (-(-columns // 128) + 1)})
+            case LaneGather():
+                size = core.registers(part.type) * -(-core.shape(part.table.type)[-1] // 128)
+                add(found, {"rotated": GATHERED * size, "alu": 4 * size})
             case RowsFrom():  # the block goes to scratch memory, and rows come from there
                 size = core.registers(part.type)
                 add(found, {"memory": 4 * size, "alu": 7 * size})
@@ -259,7 +267,7 @@ def _parts(value: PExpr) -> tuple[Working, ...]:
         p
         for p in parts
         if (isinstance(p, Apply) and _works(p))
-        or isinstance(p, TakeRows | GroupSum | MovedRows | Diagonals | Roll | RowsFrom)
+        or isinstance(p, TakeRows | GroupSum | MovedRows | Diagonals | LaneGather | Roll | RowsFrom)
         or (isinstance(p, Read | Kept) and id(p) not in fed)
     )
 
