@@ -409,9 +409,9 @@ def planes(x, offsets):
 @pytest.mark.parametrize(
     ("kernel", "arguments", "why"),
     [
-        (largest, SHAPES, "max of a value of one group is not possible for many"),
+        (largest, SHAPES, "it takes the max of rows that are no numbers"),
         (every_other, SHAPES, "tm does not go from T[g] to T[g + 1]"),
-        (jagged_softmax, SHAPES, "max of a value of one group is not possible for many"),
+        (jagged_softmax, SHAPES, "it takes the max of rows that are no numbers"),
         (turned, SHAPES, "a value of its rows has them in another dimension than the first"),
         (in_place, SHAPES, "x is read and stored"),
         (columns, SHAPES, "a loop over i stands in one over its rows"),

@@ -9,7 +9,7 @@ own, which gets a dimension of groups in front, or it is the same for all of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -17,12 +17,14 @@ from tilelang import ir
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, Type, integers
 from tilelang.ir.lanes import expanded, squeezed
-from tilelang.ir.traversal import definitions
+from tilelang.ir.traversal import definitions, statement_exprs
 from tilelang.language.op import ELEMENTWISE, REDUCTIONS
 from tilelang.schedule.problem import Problem
 
 from .blocked_groups import Refuse, view_of
 from .members import Members, aligned
+
+OF_ROWS = {"add": "sum", "maximum": "max", "minimum": "min"}  # what adds a reduction to others
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,8 @@ class Lifted:
     def loop(self, loop: ir.Loop) -> ir.Loop:
         """The loop over the rows of a group, over those of all groups of a block."""
         begin, end = (self.part(self.table, at) for at in (0, 1))
-        inside = replace(self, members=Members(self.axis.name, loop.axis, begin, end))
+        flat = all(e.type.rank < 2 for e in _values_of(loop) if loop.axis in e.type.shape)
+        inside = replace(self, members=Members(self.axis.name, loop.axis, begin, end, flat))
         for carry in loop.carries:
             self.names[carry.name] = self.names[carry.out] = self.type(carry.init.type)
         defined = definitions(loop.body)
@@ -154,7 +157,7 @@ class Lifted:
         kind, old = self.names[carry.name], carry.init.type.rank
         init, after = self._spread(carry.init, kind, carry.loc), carry.next
         after = self._spread(after, kind, carry.loc)
-        if not adds_rows(carry, defined, self):
+        if not takes_rows(carry, defined, self):
             present = aligned(self.members.present(), 0, old)
             after = Apply("where", (present, after, ir.Var(carry.name, kind)), kind)
         return replace(carry, init=init, next=after)
@@ -216,12 +219,19 @@ class Lifted:
         assert self.members is not None
         if not self.differs(expr) or self.of_rows(expr):
             return self.lifted(expr, loc)
-        value, own = self.each(expr, loc), expr.type.rank
-        if own == rank:  # a dimension of 1 meets the rows
-            value, own = squeezed(value, 1), own - 1
-        if own:
-            self.refuse("its rows use a value of their group that is no number", loc)
-        return aligned(self.members.picked(value), own, rank - 1)
+        own = min(expr.type.rank, rank - 1)
+        value = self.each((self.narrow(expr) if own else None) or expr, loc)
+        if expr.type.rank == rank:  # a dimension of 1 meets the rows
+            value = squeezed(value, 1)
+        if not own:
+            return aligned(self.members.picked(value), 0, rank - 1)
+        if own > 1 or rank > 2 or value.type.dtype not in ("float32", "bfloat16"):
+            what = f"of {expr.type.dtype} that has {own} dimensions"
+            self.refuse(f"its rows use a value of their group {what}", loc)
+        found = self.members.looked_up(value)
+        if expr.type.dtype == "float32":
+            return found
+        return Apply("cast", (found,), Type(found.type.shape, expr.type.dtype))
 
     def each(self, expr: Expr, loc: Loc | None) -> Expr:
         """A value that every group has one of, for all groups of a block: they are in front."""
@@ -244,8 +254,10 @@ class Lifted:
                     for a in expr.args
                 )
                 return replace(expr, args=tuple(args), type=self.type(expr.type))
-            case Apply("sum", (values,)) if self.of_rows(values) and not expr.attr("keepdim"):
-                return self.summed(values, loc)
+            case Apply(op, (values,)) if (
+                op in OF_ROWS.values() and self.of_rows(values) and not expr.attr("keepdim")
+            ):
+                return self.reduced(op, values, loc)
             case Apply(op, (value,)) if op in REDUCTIONS and not self.of_rows(value):
                 attrs = (("axis", 1 + int(expr.attr("axis"))), ("keepdim", expr.attr("keepdim")))
                 kind = self.type(expr.type)
@@ -254,23 +266,28 @@ class Lifted:
                 what = f"{_called(expr)} of a value of one group is not possible for many"
                 self.refuse(what, loc)
 
-    def summed(self, values: Expr, loc: Loc | None) -> Expr:
-        """The sums of the rows of every group."""
+    def reduced(self, op: str, values: Expr, loc: Loc | None) -> Expr:
+        """What the rows of every group are together: their sum, the largest or the least."""
         assert self.members is not None
         kind, rank = values.type.dtype, values.type.rank
         if rank == 1:
-            return self.members.summed(self.lifted(values, loc))
+            return self.members.reduced(op, self.lifted(values, loc))
+        if op != "sum":
+            self.refuse(f"it takes the {op} of rows that are no numbers", loc)
         if rank > 2:
             self.refuse("it sums rows that have several dimensions", loc)
         if kind != "float32":
             self.refuse(f"it sums rows of {kind}, and products sum in float32", loc)
-        return self.members.product(self.narrow(values) or self.lifted(values, loc))
+        return self.members.product(self.lifted(self.narrow(values) or values, loc))
 
     def narrow(self, values: Expr) -> Expr | None:
-        """Rows without a cast that a product does not need."""
+        """A value without a cast that a product does not need."""
         match ir.meant(values, definitions(self.problem.ir.body)):
-            case Apply("cast", (own,)) if own.type.dtype == "bfloat16" and not self.differs(own):
+            case Apply("cast", (own,)) if own.type.dtype == "bfloat16":
                 return own
+            case Apply("expand_dims", (value,)) as made:
+                own = self.narrow(value)
+                return None if own is None else expanded(own, int(made.attr("axis")))
             case _:
                 return None
 
@@ -301,15 +318,24 @@ def moved(expr: Expr, name: str) -> int | None:
     return found[1] if found is not None and found[0] == {ir.GridIndex(name): 1} else None
 
 
-def adds_rows(carry: ir.Carry, defined: Mapping[str, Expr], run: Lifted) -> bool:
-    """Whether a carry is `acc + v.sum(0)`: where there are no rows, it adds 0."""
+def takes_rows(carry: ir.Carry, defined: Mapping[str, Expr], run: Lifted) -> bool:
+    """Whether a carry is `acc + v.sum(0)`, or of `v.amax(0)`: without rows it stays as it is."""
     after = ir.meant(carry.next, defined)
-    if not (isinstance(after, Apply) and after.op == "add"):
+    if not (isinstance(after, Apply) and after.op in OF_ROWS):
         return False
     first, second = (ir.meant(a, defined) for a in after.args)
     kept = ir.Var(carry.name, carry.init.type)
-    added = second if first == kept else first if second == kept else None
-    return isinstance(added, Apply) and added.op == "sum" and run.of_rows(added.args[0])
+    taken = second if first == kept else first if second == kept else None
+    if not isinstance(taken, Apply) or taken.op != OF_ROWS[after.op]:
+        return False
+    return run.of_rows(taken.args[0])
+
+
+def _values_of(loop: ir.Loop) -> Iterator[Expr]:
+    """Every value in a loop."""
+    for stmt in loop.body:
+        for expr in statement_exprs(stmt):
+            yield from ir.walk(expr)
 
 
 def _called(expr: Expr) -> str:

@@ -3,7 +3,8 @@
     member     [tm, g]: begin[g] <= tm < end[g]
     to groups  of one number a row, sum(where(member, v[tm, None], 0), axis=0), or the product
                group_sum(member.T, v[tm, f])
-    to rows    of one number a group, sum(where(member, v[None, g], 0), axis=1)
+    to rows    of one number a group, sum(where(member, v[None, g], 0), axis=1), or the product
+               group_sum(member, v[g, f])
 
 Of the sum to a row one addend at most is not 0: it is exact, and a row of no group gets 0.
 """
@@ -15,9 +16,11 @@ from dataclasses import dataclass
 from tilelang import ir
 from tilelang.ir import Apply, Expr, Type
 from tilelang.ir.lanes import expanded
-from tilelang.language.dtypes import is_float, wide_of
+from tilelang.language.dtypes import wide_of
+from tilelang.language.op import neutral
 
-SUM = "group_sum"  # (member [groups, rows], values [rows, ...]) -> [groups, ...]
+# (member [groups, rows], values [rows, columns]) -> float32 [groups, columns], or the other way
+SUM = "group_sum"
 
 
 @dataclass(frozen=True)
@@ -25,12 +28,14 @@ class Members:
     """Which rows are whose: the axes of groups and of rows, and where rows of groups begin and end.
 
     begin, end  [groups]
+    flat        whether rows are numbers alone, which lie along lanes: groups have those below them
     """
 
     groups: str
     rows: str
     begin: ir.Load
     end: ir.Load
+    flat: bool = False
 
     def by_rows(self) -> Expr:
         """[rows, groups]: whether a row is one of a group."""
@@ -64,11 +69,11 @@ class Members:
         zero = ir.Const(0.0, Type((), "float32"), weak=True)
         return Apply("gt", (count, zero), Type((self.rows,), "bool"))
 
-    def summed(self, values: Expr) -> Expr:
-        """[rows] -> [groups]: the sums of their rows."""
-        own = self._selected(values, 1)
-        attrs = (("axis", 0), ("keepdim", False))
-        return Apply("sum", (own,), Type((self.groups,), values.type.dtype), attrs)
+    def reduced(self, op: str, values: Expr) -> Expr:
+        """[rows] -> [groups]: the sums of their rows, or the largest or least of them."""
+        own = self._selected(values, 1, neutral(op, values.type.dtype))
+        attrs = (("axis", int(self.flat)), ("keepdim", False))
+        return Apply(op, (own,), Type((self.groups,), values.type.dtype), attrs)
 
     def product(self, values: Expr) -> Expr:
         """[rows, columns] -> float32 [groups, columns]: the sums of their rows."""
@@ -82,15 +87,33 @@ class Members:
             wide = "int32" if dtype == "bool" else wide_of(dtype)
             held = Apply("cast", (values,), Type(values.type.shape, wide))
             return Apply("cast", (self.picked(held),), Type((self.rows,), dtype))
-        attrs = (("axis", 1), ("keepdim", False))
-        return Apply("sum", (self._selected(values, 0),), Type((self.rows,), dtype), attrs)
+        attrs = (("axis", int(not self.flat)), ("keepdim", False))
+        return Apply(
+            "sum",
+            (self._selected(values, 0, neutral("sum", dtype)),),
+            Type((self.rows,), dtype),
+            attrs,
+        )
 
-    def _selected(self, values: Expr, at: int) -> Expr:
-        """[rows, groups]: values of rows, or groups, where they are members, and else 0."""
-        dtype = values.type.dtype
-        zero = ir.Const(0.0 if is_float(dtype) else 0, Type((), dtype), weak=True)
-        kind = Type((self.rows, self.groups), dtype)
-        lanes = (self.by_rows(), expanded(values, at), zero)
+    def looked_up(self, values: Expr) -> Expr:
+        """[groups, columns] -> float32 [rows, columns]: what the group of every row has.
+
+        Groups that have no rows in a tile may hold what is not finite yet: no product is told.
+        """
+        kind = Type((self.rows, *values.type.shape[1:]), "float32")
+        zero = ir.Const(0.0, Type((), values.type.dtype), weak=True)
+        held = Apply("where", (expanded(self.present(), 1), values, zero), values.type)
+        return Apply(SUM, (self.by_rows(), held), kind)
+
+    def _selected(self, values: Expr, at: int, other: float) -> Expr:
+        """[rows, groups]: values of rows, or groups, where they are members, and else another.
+
+        [groups, rows] where rows lie along lanes.
+        """
+        member = self.by_groups() if self.flat else self.by_rows()
+        rest = ir.Const(other, Type((), values.type.dtype), weak=True)
+        kind = Type(member.type.shape, values.type.dtype)
+        lanes = (member, expanded(values, 1 - at if self.flat else at), rest)
         return Apply("where", lanes, kind, masks=(("group", self.groups),))
 
 
