@@ -15,6 +15,8 @@ import tilelang.language as hl
 from tests.planted import trial
 from tests.planted.bug import Bug, bug
 from tests.ragged import covered, poison
+from tilelang.codegen.pallas.plan import search
+from tilelang.codegen.pallas.plan.estimate.offsets import spread
 
 COLUMNS = 24
 RNG = np.random.default_rng(7)
@@ -231,3 +233,53 @@ def test_what_is_not_finite_stays_in_its_group(bad):
         with np.errstate(all="ignore"):
             exact = normed_oracle(x, offsets)
         np.testing.assert_allclose(call(x, offsets), exact, 1e-4, 1e-4, err_msg=str(layout))
+
+
+# ---------------------------------------------------------------- the default
+
+
+@tile.kernel
+def shortened(x, offsets):
+    """Rows over the norm of their group."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        squares = hl.zeros([], dtype=hl.float32)
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            rows = x[tm, :].to(hl.float32)
+            squares += (rows * rows).sum()
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            y[tm, :] = (x[tm, :].to(hl.float32) * hl.rsqrt(squares + 1e-6)).to(y.dtype)
+    return y
+
+
+OFFSETS = tile.spec((1025,), "int32")
+MANY = tile.spec((32768, 256), "bfloat16"), OFFSETS
+
+
+def block_of(kernel, *arguments) -> int | None:
+    return dict(kernel.default_config(*arguments, target="tpu:v6e").blocks).get("g")
+
+
+def test_a_form_that_one_long_group_makes_slow_is_not_taken_for_a_little():
+    """41 us with even groups and 235 between random cuts, or 51 and 51, by v6e's schedules."""
+    assert block_of(shortened, *MANY) == 256
+
+
+def test_a_choice_by_even_groups_alone_is_found(monkeypatch):
+    monkeypatch.setattr(search, "_unevenly", lambda _: 0.0)
+    assert block_of(tile.Kernel(shortened._fn), *MANY) is None
+
+
+def test_softmaxes_of_groups_have_blocks_by_default():
+    """126 us instead of 384, and 300 instead of 1342, between random cuts by v6e's schedules."""
+    half = "bfloat16"
+    queries = tile.spec((1024, 128), half)
+    assert block_of(pooled, tile.spec((65536, 128), half), queries, OFFSETS) == 128
+    assert block_of(edges, tile.spec((262144,), "float32"), tile.spec((4097,), "int32")) == 128
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_ranges_that_stand_for_others_cover_all_rows(uneven):
+    lengths = np.diff(spread(32768, 1024, uneven))
+    assert lengths.sum() == 32768 and (lengths >= 0).all()
+    assert (0.04 < (lengths > 96).mean() < 0.06) == uneven and (lengths < 49).all() != uneven

@@ -3,6 +3,8 @@
 Ranges are from half to one and a half of the mean, and begin anywhere in a tile:
 
     offsets of 4 groups over 100 rows    [0, 13, 43, 69, 100]
+
+Uneven ones are as those between random cuts: a twentieth is longer than three times the mean.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from tilelang.schedule.problem import Problem
 GOLDEN = 0.6180339887  # its multiples fill [0, 1) evenly, whatever their number
 
 
-def typical(problem: Problem) -> dict[str, np.ndarray]:
+def typical(problem: Problem, uneven: bool = False) -> dict[str, np.ndarray]:
     """Values for the integers that bound loops: offsets where they are sorted, else lengths."""
     found: dict[str, np.ndarray] = {}
     ir, ordered = problem.ir, problem.facts.sorted
@@ -29,10 +31,10 @@ def typical(problem: Problem) -> dict[str, np.ndarray]:
                 continue
             total = extent(problem, axis)
             if tensor.view is not None and tensor.view.how == "spans":
-                found[name] = spans(extent(problem, axis), *tensor.view.arg)
+                found[name] = spans(extent(problem, axis), *tensor.view.arg, uneven=uneven)
             elif name in ordered and tensor.shape[0] > 1:
                 rows = _rows(problem, axis, name) or total
-                found[name] = spread(rows, tensor.shape[0] - 1)
+                found[name] = spread(rows, tensor.shape[0] - 1, uneven)
             elif _bounds_alone(ir, name):
                 found[name] = lengths(total, tensor.shape[0])
     return found
@@ -51,16 +53,17 @@ def extent(problem: Problem, axis: Axis) -> int:
     return problem.extent(axis.name) if axis.kind == "tile" else (axis.max_extent or 1)
 
 
-def spans(total: int, block: int, groups: int) -> np.ndarray:
+def spans(total: int, block: int, groups: int, uneven: bool = False) -> np.ndarray:
     """Where blocks of so many of those ranges begin, then where they end."""
-    offsets = spread(total, groups)
+    offsets = spread(total, groups, uneven)
     first = offsets[:-1:block]
     return np.concatenate([first, first[1:], offsets[-1:]])
 
 
-def spread(total: int, groups: int) -> np.ndarray:
+def spread(total: int, groups: int, uneven: bool = False) -> np.ndarray:
     """Offsets of `groups` ranges that cover `total` rows."""
-    shares = np.cumsum(0.5 + np.arange(groups) * GOLDEN % 1.0)
+    even = np.arange(groups) * GOLDEN % 1.0
+    shares = np.cumsum(-np.log1p(-even) if uneven else 0.5 + even)
     ends = np.floor(shares / shares[-1] * total).astype(np.int64)
     return np.concatenate([np.zeros(1, np.int64), ends])
 

@@ -181,15 +181,15 @@ def searched(problem: Problem, plan: Plan, make: Make) -> Search:
     return search
 
 
-def judged(plan: Plan) -> tuple[Estimate | None, int]:
+def judged(plan: Plan, uneven: bool = False) -> tuple[Estimate | None, int]:
     """What a plan is estimated to take with what XLA does before it, and its vector memory.
 
-    No estimate for the CPU.
+    With ranges that are about as long as each other, or uneven ones; no estimate for the CPU.
     """
     need = _need(plan.launches)
     if generation(plan.target) is None:
         return None, need
-    found = estimate(plan, typical(plan.problem))
+    found = estimate(plan, typical(plan.problem, uneven))
     return replace(found, seconds=found.seconds + around(plan)), need
 
 
