@@ -476,3 +476,31 @@ def views(x):
     for tn, tm in hl.tile(xt.shape):
         y.view(64, 96)[tn, tm] = xt[tn, tm]
     return y.reshape(x.shape)
+
+
+def taps(x):
+    """
+      x: bfloat16[96, 64]
+      y: bfloat16[96, 64], output, empty
+
+    for tm in tile(96):
+        for tn in tile(64):
+            acc: float32[tm, tn] = full([tm, tn], float32, value=0.0)
+            at: int32[tm] = tm.index - 3 + 0
+            acc_1: float32[tm, tn] = acc + cast(load(x[tm - 3, tn], mask=expand_dims(at >= 0, axis=1), other=0.0), float32)
+            at_1: int32[tm] = tm.index - 3 + 1
+            acc_2: float32[tm, tn] = acc_1 + cast(load(x[tm - 2, tn], mask=expand_dims(at_1 >= 0, axis=1), other=0.0), float32)
+            at_2: int32[tm] = tm.index - 3 + 2
+            acc_3: float32[tm, tn] = acc_2 + cast(load(x[tm - 1, tn], mask=expand_dims(at_2 >= 0, axis=1), other=0.0), float32)
+            at_3: int32[tm] = tm.index - 3 + 3
+            acc_4: float32[tm, tn] = acc_3 + cast(load(x[tm, tn], mask=expand_dims(at_3 >= 0, axis=1), other=0.0), float32)
+            y[tm, tn] = cast(acc_4, bfloat16)
+    """
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for tm, tn in hl.tile(x.shape):
+        acc = hl.zeros([tm, tn])
+        for k in hl.static_range(4):
+            at = tm.index - 3 + k  # as another would say tm.index + (k - 3)
+            acc += hl.load(x, [at, tn], mask=(at >= 0)[:, None], other=0.0)
+        y[tm, tn] = acc.to(y.dtype)
+    return y

@@ -1229,6 +1229,18 @@ def moved_tile_too_long(x, v):
     return v
 
 
+def moved_tile_too_long_in_two_parts(x, v):
+    r"""ParseError: tile tm runs over [0, 40) and indexes dimension 0 of x, which is 40 long, at positions moved by -2
+      v[tm] = x[tm.index - 3 + k, 0]
+                ^^^^^^^^^^^^^^^^
+    hint: hl.load(x, [tile, ...], mask=...) leaves some out
+    """
+    for tm in hl.tile(40):
+        for k in hl.static_range(1, 4):
+            v[tm] = x[tm.index - 3 + k, 0]
+    return v
+
+
 def constant_index_out_of_range(x, v):
     r"""ParseError: index 64 is out of range for dimension 1 of x, which is 64 long
     v[tm] = x[tm, 64]

@@ -39,11 +39,16 @@ def shifted(draft: Draft, expr: ir.Expr, loc: Loc) -> Shifted | None:
 
 
 def _further(base: Shifted | None, op: str, by: ir.Expr, loc: Loc) -> Shifted | None:
-    """Shifted once more; numbers as indices have them, and no offset instead of zero."""
+    """Shifted once more; numbers as indices have them, their sum, and no offset instead of zero.
+
+    t.index - 3 + k with k = 1 is t - 2: of what is not known nobody says that it leaves an array.
+    """
     if base is None:
         return None
     axis, offset = base
-    if offset is not None:
+    if isinstance(offset, ir.Const) and isinstance(by, ir.Const):
+        by = const(int(offset.value) + (int(by.value) if op == "add" else -int(by.value)))
+    elif offset is not None:
         by = binary(op, offset, by, loc)
     elif op == "sub":
         by = unary("neg", by, loc)
