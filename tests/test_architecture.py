@@ -154,7 +154,8 @@ BUDGET = {
     # parts, also several; matches; authors' names; through.py; advice as data
     # what is returned in part, drawn, or called as a method
     # ranks of arguments, and tensors that a loop was meant to store to, in hints
-    "frontend": 4808,  # views that repeat elements; what loops carry; texts, found once; operations
+    # what two parts that move a tile are together
+    "frontend": 4812,  # views that repeat elements; what loops carry; texts, found once; operations
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
     "analysis": 4515,  # cuts.py, drawn.py, written.py: carries and what is stored, in numbers

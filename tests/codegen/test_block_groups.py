@@ -437,7 +437,7 @@ def test_why_groups_cannot_have_blocks(kernel, arguments, why):
     assert refused.value.what == f"g cannot have a block: {why}"
     assert refused.value.hint == (
         "leave the block of g out; only an hl.grid loop whose ragged loops sum rows "
-        "[offsets[g], offsets[g + 1]), or store to them, can have one"
+        "[offsets[g], offsets[g + 1]), take the largest of numbers, or store to them, can have one"
     )
     assert refused.value.loc is not None
 

@@ -25,8 +25,8 @@ from .lifted_groups import Lifted, moved
 
 WHY = "a step has the rows of all in its block"
 WHICH = (
-    "only an hl.grid loop whose ragged loops sum rows [offsets[g], offsets[g + 1]), or store to "
-    "them, can have one"
+    "only an hl.grid loop whose ragged loops sum rows [offsets[g], offsets[g + 1]), take the "
+    "largest of numbers, or store to them, can have one"
 )
 HELPERS = frozenset({"group_sums", "spans_of"})  # functions of the generated source
 BLOCKS, SHORT = (128, 256), 64  # groups of a block: the second where they have fewer rows than that
