@@ -8,6 +8,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from tests.analysis.test_folds import S, carried
+from tilelang.analysis import cuts
 from tilelang.errors import ParseError
 
 RNG = np.random.default_rng(5)
@@ -248,7 +249,7 @@ def test_loops_inside_and_around():
 
 
 def stored_before(fold):
-    """A fold of rows that the kernel has stored: nobody knows what they are."""
+    """A fold of rows that the kernel has stored."""
 
     @tile.kernel
     def kernel(x):
@@ -269,7 +270,7 @@ def last(acc, rows):
     return rows.sum(0)
 
 
-def test_what_cannot_be_computed_proves_nothing():
+def test_a_sum_of_what_the_kernel_stored_before():
     made = stored_before(lambda acc, rows: acc + rows.sum(0))(X.copy())
     np.testing.assert_allclose(made[0], 2.0 * X.sum(0), rtol=1e-5)
 
@@ -315,7 +316,9 @@ def test_what_the_last_tile_stores_of_a_carry():
         "every tile of tm stores to the same elements of y, and another value: the result would "
         "depend on the block of tm"
     )
-    assert caught.value.hint == "store it after the loop of tm, which carries a part of it"
+    assert caught.value.hint == (
+        "store what the loop of tm carries after it, or fix the tiles: hl.tile(..., block_size=...)"
+    )
 
 
 @pytest.mark.parametrize("least", [1, 5, 500])
@@ -339,3 +342,107 @@ def test_a_condition_that_memory_decides(least):
 
     with pytest.raises(ParseError, match="total is changed once for every tile of tm"):
         kernel.source(X, np.array(0, np.int32))
+
+
+def in_two_loops(value, other=None):
+    """Rows that one loop stores, and what another one makes of them."""
+
+    @tile.kernel
+    def kernel(x):
+        rows = hl.zeros(x.shape, dtype=hl.float32)
+        y = hl.empty(x.shape, dtype=hl.float32)
+        for t in hl.tile(x.shape[0]):
+            rows[t, :] = value(x[t, :], t)
+        for tn in hl.tile(x.shape[0]):
+            y[tn, :] = rows[tn, :] * 2.0 if other is None else other(rows[tn, :], tn)
+        return y
+
+    return kernel
+
+
+BY_THE_TILE = {
+    "mean": lambda rows, t: rows - rows.mean(0)[None, :],
+    "place": lambda rows, t: rows * (t.index - t.begin)[:, None],
+    "length": lambda rows, t: rows * (t.end - t.begin),
+    "number": lambda rows, t: rows + t.count,
+}
+
+
+@pytest.mark.parametrize("value", BY_THE_TILE.values(), ids=BY_THE_TILE)
+def test_what_another_loop_reads_of_single_tiles(value):
+    with pytest.raises(ParseError) as caught:
+        in_two_loops(value).source(X)
+    assert caught.value.what == (
+        "rows at one position of t goes by which others are in its tile: the result would depend "
+        "on the block of t"
+    )
+    assert "rows[t, :] = value(x[t, :], t)" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", BY_THE_TILE.values(), ids=BY_THE_TILE)
+def test_what_another_loop_makes_of_tiles_of_rows_that_were_stored(value):
+    with pytest.raises(ParseError, match="y at one position of tn goes by which others are in its"):
+        in_two_loops(lambda rows, t: rows + 1.0, value).source(X)
+
+
+def test_what_a_condition_on_a_tile_leaves_to_another_loop():
+    """Both loops store to the rows, so that the one does not know what was there before."""
+
+    @tile.kernel
+    def kernel(x):
+        y = hl.zeros(x.shape, dtype=hl.float32)
+        for tn in hl.tile(x.shape[0]):
+            y[tn, :] = x[tn, :]
+        for t in hl.tile(x.shape[0]):
+            if t.end - t.begin < 20:
+                y[t, :] = hl.zeros([t, x.shape[1]], dtype=hl.float32)
+        return y
+
+    with pytest.raises(ParseError, match="y at one position of t goes by which others are in its"):
+        kernel.source(X)
+
+
+def test_how_many_tiles_there_are():
+    @tile.kernel
+    def kernel(x):
+        n = hl.zeros([1], dtype=hl.int32)
+        y = hl.empty(x.shape, dtype=hl.float32)
+        for t in hl.tile(x.shape[0]):
+            n[0] = t.count
+        for tn in hl.tile(x.shape[0]):
+            y[tn, :] = x[tn, :] * n[0]
+        return y
+
+    with pytest.raises(ParseError, match="every tile of t stores to the same elements of n"):
+        kernel.source(X)
+
+
+def test_what_a_loop_in_the_same_tiles_sets_right():
+    """A running sum: each tile by itself, and then what the tiles before it make."""
+
+    @tile.kernel
+    def kernel(x):
+        rows = hl.zeros(x.shape, dtype=hl.float32)
+        y = hl.empty(x.shape, dtype=hl.float32)
+        block = hl.register_block_size(64)
+        for t in hl.tile(x.shape[0], block_size=block):
+            upto = hl.where(t.index[:, None] >= t.index[None, :], 1.0, 0.0)
+            rows[t, :] = hl.dot(upto, x[t, :])
+        before = hl.zeros([x.shape[1]], dtype=hl.float32)
+        for tn in hl.tile(x.shape[0], block_size=block):
+            y[tn, :] = rows[tn, :] + before[None, :]
+            before = before + x[tn, :].sum(0)
+        return y
+
+    for block in (8, 24, 64):
+        made = kernel(X, config=tile.Config({"block": block}))
+        np.testing.assert_allclose(made, np.cumsum(X, 0), rtol=1e-4, atol=1e-4)
+
+
+def test_planted_memory_of_which_nothing_is_known(monkeypatch):
+    """As where all that another loop stores could set anything right."""
+    everything = frozenset({"rows", "y"})
+    monkeypatch.setattr(cuts, "_shared", lambda *given: everything)
+    mean = BY_THE_TILE["mean"]
+    for values in ((mean,), (lambda rows, t: rows, mean)):
+        in_two_loops(*values).source(X)

@@ -1,4 +1,7 @@
-"""Random rows that tiles store: whatever is taken is the same in every block, by the reference."""
+"""Random rows that tiles store: whatever is taken is the same in every block, by the reference.
+
+The rows may be such as a loop before has stored, and a loop behind may read what is stored.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ import tilelang.language as hl
 @tile.kernel
 def kernel(x, s, offsets):
     y = hl.{made}(x.shape, dtype=hl.float32)
+    {before}
     for g in hl.grid(offsets.shape[0] - 1):
         acc = hl.zeros([x.shape[1]], dtype=hl.float32)
         for t in hl.tile(offsets[g], offsets[g + 1]):
@@ -35,7 +39,18 @@ def kernel(x, s, offsets):
             {condition}
             y[t, :] = {value}
             acc = {fold}
+    {behind}
     return y
+"""
+BEFORE = """
+    read = hl.empty(x.shape, dtype=hl.float32)
+    for u in hl.tile(x.shape[0]):
+        read[u, :] = x[u, :] * 0.5
+"""
+BEHIND = """
+    z = hl.empty(x.shape, dtype=hl.float32)
+    for v in hl.tile(x.shape[0]):
+        z[v, :] = y[v, :] + 1.0
 """
 LEAVES = (
     "rows", "rows", "rows * 0.5", "below", "below + acc[None, :]", "before", "s[:][None, :]",
@@ -70,7 +85,14 @@ def text(seed: int) -> str:
         condition=condition or "pass",
         value=value(rng, rng.randint(0, 2)),
         fold=rng.choice(FOLDS),
+        before="{before}",
+        behind="{behind}",
     )
+    before, behind = rng.choice(("", "", BEFORE)), rng.choice(("", "", BEHIND))
+    if before:
+        made = made.replace("x[t, :]", "read[t, :]").replace("x[k, :]", "read[k, :]")
+    made = made.replace("return y", "return z") if behind else made
+    made = made.replace("    {before}\n", before).replace("    {behind}\n", behind)
     stored = "            y[t, :]"
     made = made.replace(f"            pass\n{stored}", stored)
     return made.replace(stored, f"    {stored}") if condition else made
@@ -115,5 +137,5 @@ def test_both_are_drawn(tmp_path):
 
 
 def test_planted_stores_that_nobody_asks(monkeypatch, tmp_path):
-    monkeypatch.setattr(cuts, "_asked", lambda *given: frozenset())
+    monkeypatch.setattr(cuts, "_asked", lambda *given: cuts._Asked(frozenset(), frozenset(), True))
     assert "WRONG" in [outcome(seed, tmp_path) for seed in SEEDS[:16]]

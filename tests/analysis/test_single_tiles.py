@@ -14,12 +14,13 @@ TITLE = "made of single tiles, so that another block may give another result"
 
 
 def less_mean(x):
-    """Another loop reads it again, and may set it right."""
+    """Another loop in the same tiles reads it again, and may set it right."""
     y = hl.empty(x.shape, dtype=x.dtype)
-    for t in hl.tile(x.shape[0]):
+    block = hl.register_block_size(x.shape[0])
+    for t in hl.tile(x.shape[0], block_size=block):
         mean = x[t, :].mean(0)
         y[t, :] = x[t, :] - mean[None, :]
-    for tn in hl.tile(x.shape[0]):
+    for tn in hl.tile(x.shape[0], block_size=block):
         y[tn, :] = y[tn, :] * 2.0
     return y
 
@@ -73,8 +74,8 @@ def explained(fn) -> list[str]:
 @pytest.mark.parametrize(
     ("fn", "line", "statement"),
     [
-        (less_mean, 21, "y[t, :] = x[t, :] - mean[None, :]"),
-        (parts, 39, "y[t.id, :] = x[t, :].amax(0)"),
+        (less_mean, 22, "y[t, :] = x[t, :] - mean[None, :]"),
+        (parts, 40, "y[t.id, :] = x[t, :].amax(0)"),
     ],
     ids=["less_mean", "parts"],
 )
@@ -90,7 +91,7 @@ def test_what_goes_by_no_block_is_not(fn):
 
 def test_the_result_is_what_is_said():
     """Two blocks, two results: that of a kernel in the list, and of none that is not."""
-    results = [tile.kernel(less_mean).reference(X, blocks={"t": n}) for n in (8, 40)]
+    results = [tile.kernel(less_mean).reference(X, blocks={"block": n}) for n in (8, 40)]
     assert not np.allclose(*results)
     same = [tile.kernel(rows).reference(X, blocks={"t": n}) for n in (8, 40)]
     np.testing.assert_allclose(*same)
@@ -99,4 +100,4 @@ def test_the_result_is_what_is_said():
 def test_planted_folds_that_nobody_sees(monkeypatch):
     monkeypatch.setattr(stores, "folds_over", lambda expr: iter(()))
     with pytest.raises(AssertionError):
-        test_what_one_tile_is_folded_to_is_said(less_mean, 21, "y[t, :] = x[t, :] - mean[None, :]")
+        test_what_one_tile_is_folded_to_is_said(less_mean, 22, "y[t, :] = x[t, :] - mean[None, :]")

@@ -28,6 +28,7 @@ from ..ir import (
     Loop,
     Stmt,
     Store,
+    Tensor,
     TileScalar,
     children,
     statement_exprs,
@@ -59,15 +60,30 @@ def changes(ir: KernelIR, defined: Definitions, meets: frozenset[str]) -> dict[s
     """
     free = ((loop, around) for loop, around in loops(ir).values() if is_free(loop.axis, ir))
     stores = _stores(ir, defined)
-    asked = ((loop, around, _asked(ir, loop, stores)) for loop, around in free)
+    asked = ((loop, at, _asked(ir, loop, stores, not meets & {*at})) for loop, at in free)
     return {
-        loop.axis: _loop(ir, loop, around, defined, (arrays, not meets & {*around}))
-        for loop, around, arrays in asked
-        if loop.carries or arrays
+        loop.axis: _loop(ir, loop, around, defined, own)
+        for loop, around, own in asked
+        if loop.carries or own.arrays
     }
 
 
-_Arrays = tuple[frozenset[str], bool]  # that are asked, and whether nothing is stored there later
+@dataclass(frozen=True)
+class _Asked:
+    """Arrays of which a loop may leave something else for another cut, whatever reads it then.
+
+    elsewhere  those of them that another loop stores, too, so that nobody knows what was there
+    alone      whether a place that only one cut stores to counts: nothing is stored there later
+    """
+
+    arrays: frozenset[str]
+    elsewhere: frozenset[str]
+    alone: bool
+
+    def tensor(self, ir: KernelIR, name: str) -> Tensor:
+        """The array, with what is in it where nothing is stored."""
+        found = ir.tensor(name)
+        return replace(found, fill=None) if name in self.elsewhere else found
 
 
 @dataclass(frozen=True)
@@ -104,31 +120,31 @@ def _tiles(parts: list[Expr]) -> set[str]:
     return {e.axis for e in parts if isinstance(e, TileScalar)}
 
 
-def _asked(ir: KernelIR, loop: Loop, stores: list[_Stored]) -> frozenset[str]:
-    """Arrays of which the loop may leave something else for another cut, and that only it knows.
-
-    What another loop reads or stores, too, it may set right; a place that names the tile,
-    y[t.id] or y[t.begin], is one for each tile, as the author says.
+def _asked(ir: KernelIR, loop: Loop, stores: list[_Stored], alone: bool) -> _Asked:
+    """Not where a place names the tile, y[t.id] or y[t.begin], which is one for each tile, as the
+    author says; nor what a loop in the same tiles reads or stores, too, which may set it right.
     """
     axis, carried = loop.axis, frozenset(c.name for c in loop.carries)
-    found = {s.array for s in stores if axis in s.around}
-    found &= {s.array for s in stores if axis in s.tiles or carried & s.names}
-    found -= {s.array for s in stores if axis not in s.around or axis in s.places}
-    if not found:
-        return frozenset()
+    inside = [s for s in stores if axis in s.around]
+    found = {s.array for s in inside if axis in s.tiles or carried & s.names}
+    found -= {s.array for s in inside if axis in s.places} | _shared(ir, axis, (Load, Store))
+    elsewhere = frozenset(s.array for s in stores if axis not in s.around)
+    return _Asked(frozenset(found), elsewhere, alone)
+
+
+def _shared(ir: KernelIR, axis: str, kinds: tuple[type[Load | Store], ...]) -> frozenset[str]:
+    """Arrays that other loops in tiles of the same registered block read or store."""
+    block = ir.axis(axis).block
+    alike = {a.name for a in ir.axes if a.block == block} - {axis}
     within = ((s, (*at, s.axis) if isinstance(s, Loop) else at) for s, at in placed(ir.body))
-    outside = (e for s, at in within if axis not in at for e in statement_exprs(s))
-    read = {e.tensor for part in outside for e in walk(part) if isinstance(e, Load)}
-    return frozenset(found - {ir.root(name) for name in read})
+    others = [s for s, at in within if axis not in at and alike & {*at}] if alike else []
+    parts = [*others, *(part for s in others for e in statement_exprs(s) for part in walk(e))]
+    return frozenset(ir.root(e.tensor) for e in parts if isinstance(e, kinds))
 
 
-def _loop(ir: KernelIR, loop: Loop, around: Place, defined: Definitions, asked: _Arrays) -> Changed:
+def _loop(ir: KernelIR, loop: Loop, around: Place, defined: Definitions, asked: _Asked) -> Changed:
     """Those of one loop."""
-    outside = frozenset(
-        ir.root(s.tensor)
-        for s, at in placed(ir.body)
-        if isinstance(s, Store) and loop.axis not in at
-    )
+    outside = _shared(ir, loop.axis, (Store,))
     wanted = _wanted(ir, loop, defined)
     axis = ir.axis(loop.axis)
     own, begins, every = (
@@ -160,7 +176,7 @@ def _loop(ir: KernelIR, loop: Loop, around: Place, defined: Definitions, asked: 
 
 
 def _changed(
-    loop: Loop, around: Place, memory: Drawn, defined: Definitions, asked: _Arrays
+    loop: Loop, around: Place, memory: Drawn, defined: Definitions, asked: _Asked
 ) -> Changed:
     """Those for one way to make up what is in memory."""
     here, rest = _reached(memory.ir.body, loop, around, memory, Moment(memory, most=LARGEST))
@@ -169,9 +185,9 @@ def _changed(
     (one, before), (other, behind) = (_run(loop, memory, here, cut) for cut in cuts)
     found = frozenset(name for name in one.keys() & other if _differ(one[name], other[name]))
     lost = unknown(before.log) | unknown(behind.log)
-    arrays = asked[0] - lost
-    tensors = [memory.ir.tensor(name) for name in sorted(arrays)]
-    stores = differing(before.log, behind.log, tensors, alone=asked[1])
+    arrays = asked.arrays - lost
+    tensors = [asked.tensor(memory.ir, name) for name in sorted(arrays)]
+    stores = differing(before.log, behind.log, tensors, alone=asked.alone)
     same = frozenset(w.store for w in before.log if w.array in arrays) - stores
     if found and not _leaves(memory.ir, loop, around, defined, same):
         runs = ((one, before), (other, behind))

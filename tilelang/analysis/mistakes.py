@@ -55,7 +55,7 @@ def _store(store: StoreFact, user: str) -> tuple[str, str]:
         return (
             f"every tile of {user} stores to the same elements of {tensor}, and another value: "
             f"{would}",
-            f"store it after the loop of {user}, which carries a part of it"
+            f"store what the loop of {user} carries after it, or fix the tiles: {FIXED}"
             if store.again
             else f"carry the value over the loop, or use hl.atomic_add({tensor}, ...)",
         )
