@@ -112,10 +112,13 @@ def inside(start, length, rows):
     return max(start, 0), max(min(start + length, rows), max(start, 0))
 
 
-@pytest.mark.parametrize(("rows", "strict"), [(66, False), (66, True), (64, False)])
-def test_the_last_range_has_the_last_word(rows, strict):
+@pytest.mark.parametrize(
+    ("rows", "block", "strict"),
+    [(66, 16, False), (66, 16, True), (64, 16, False), (66, 7, False)],
+)
+def test_the_last_range_has_the_last_word(rows, block, strict):
     x, begins = drawn(80, 20), 3 * np.arange(6, dtype=np.int32)
-    with running(selected, strict, t=16) as call:
+    with running(selected, strict, t=block) as call:
         for starts, lengths in np.array(LAYOUTS, np.int32):
             exact = np.zeros((rows, 20))
             for begin, start, length in zip(begins, starts, lengths, strict=True):

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.fuzzing.added import added
 from tests.fuzzing.apart import permuted, sliced
 from tests.fuzzing.beside import beside
 from tests.fuzzing.biased import biased
@@ -67,6 +68,7 @@ LAYERED = 0.08  # of the programs
 GROUPED = 0.08  # of the programs
 SCALED = 0.04  # of the programs
 BOXES = 0.06  # of the programs
+ADDED = 0.04  # of the programs
 LANES = 0.08  # of the programs
 TWICE = 0.06  # of the programs
 REPEATED = 0.05  # of the programs
@@ -143,6 +145,8 @@ def compose(seed: int, sized: bool = True) -> Composed:
             program, softmax = repeated(rng), False
         elif boxed := random.Random(f"boxes {seed} {attempt}").random() < BOXES:
             program, softmax = boxes(rng), False
+        elif sized and random.Random(f"added2 {seed} {attempt}").random() < ADDED:
+            program, softmax = added(rng), False
         else:
             program = attention(rng) if softmax else _one(rng)
             own = random.Random(f"guarded {seed} {attempt}")

@@ -70,7 +70,7 @@ def returns(window: Window, order: Order) -> tuple[Back, ...]:
     if size % block == 0:
         return (Back(window.ref, (again,), place, block),)
     unit = SHORT if place == len(window.dims) - 2 else 1
-    last, rest = size // block, -(-(size % block) // unit) * unit
+    last, rest = size // block, min(-(-(size % block) // unit) * unit, block)
     inside, behind = compare("lt", shown, last), compare("ge", shown, last)
     return Back(window.ref, (again, inside), place, block), Back(
         window.ref, (again, behind), place, rest
