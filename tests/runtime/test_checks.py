@@ -187,8 +187,11 @@ def test_what_to_write_where_a_range_or_an_index_means_none():
     )
     said = refused(permuted(), perm=ints(3, -1, 0, 1)).hint
     assert said == "where it means none, write it in an `if`: if perm[g] >= 0: ..."
-    # one that is too large, and offsets that fall, never mean none: they are mistakes
-    assert not refused(permuted(), perm=ints(3, 256, 0, 1)).hint
+    # where an empty range at the end begins
+    said = refused(permuted(), perm=ints(3, 256, 0, 1)).hint
+    assert said == "where it means none, write it in an `if`: if perm[g] < 256: ..."
+    # one that is larger, and offsets that fall, never mean none: they are mistakes
+    assert not refused(permuted(), perm=ints(3, 257, 0, 1)).hint
     idx[3] = 256
     said = refused(gathered(*OFFSETS), offsets=ints(0, 5, 4), idx=idx).hint
     assert said == "offsets made of lengths are [0, *np.cumsum(lengths)]"

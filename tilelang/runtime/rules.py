@@ -131,10 +131,11 @@ class IndexRule:
         return (self.value,)
 
     def hint(self, value: int, say: Callable[[Expr], str]) -> str:
-        """What to write where no row is meant: a negative number often says so."""
-        if value >= 0:
+        """What to write where no row is meant: a negative number often says so, and the position
+        behind the last one, where an empty range at the end begins."""
+        if value > self.limit.size:
             return ""
-        kept = f"{say(self.value)} >= 0"
+        kept = f"{say(self.value)} {'>= 0' if value < 0 else f'< {value}'}"
         if self.value.type.rank:
             return f"where it means none, leave it out by a mask of {kept}: {MASKS}"
         return f"where it means none, write it in an `if`: if {kept}: ..."
