@@ -8,7 +8,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from tests.analysis.test_folds import S, carried
-from tilelang.analysis import cuts
+from tilelang.analysis import cuts, drawn
 from tilelang.errors import ParseError
 
 RNG = np.random.default_rng(5)
@@ -437,6 +437,51 @@ def test_what_a_loop_in_the_same_tiles_sets_right():
     for block in (8, 24, 64):
         made = kernel(X, config=tile.Config({"block": block}))
         np.testing.assert_allclose(made, np.cumsum(X, 0), rtol=1e-4, atol=1e-4)
+
+
+def by_sign(value, columns):
+    """What goes by the sign of a sum over a tile, of a row or added up."""
+
+    @tile.kernel
+    def kernel(x):
+        y = hl.zeros(x.shape, dtype=hl.float32)
+        for t in hl.tile(x.shape[0]):
+            y[t, :] = value(x[t, :])
+        return y
+
+    return kernel, np.ones((40, columns), np.float32)
+
+
+SIGNS = {
+    "where": lambda rows: hl.where(rows.sum(0) > 0, rows, -rows),
+    "mean": lambda rows: hl.where(rows.mean() > 0, rows, 0.0),
+    "greatest": lambda rows: rows * (rows.amax(0) < 0.0).to(hl.float32),
+}
+FOLDED = {
+    "relu": lambda acc, rows: acc + hl.maximum(rows.sum(0), 0.0),
+    "size": lambda acc, rows: acc + hl.abs(rows.sum(0)),
+    "not below 0": lambda acc, rows: hl.maximum(acc + rows.sum(0), 0.0),
+}
+
+
+@pytest.mark.parametrize("columns", [1, 4, 64])
+@pytest.mark.parametrize("value", SIGNS.values(), ids=SIGNS)
+def test_what_goes_by_the_sign_of_a_tile(value, columns):
+    kernel, x = by_sign(value, columns)
+    with pytest.raises(ParseError, match="y at one position of t goes by which others are in its"):
+        kernel.source(x)
+
+
+@pytest.mark.parametrize("fold", FOLDED.values(), ids=FOLDED)
+def test_a_carry_that_goes_by_the_sign_of_a_tile(fold):
+    with pytest.raises(ParseError, match="acc is changed once for every tile of tm"):
+        carried(lambda acc, rows, s, tm: fold(acc, rows), 0.0).source(X, S)
+
+
+def test_planted_numbers_of_one_sign(monkeypatch):
+    monkeypatch.setattr(drawn, "SIGNS", -1)
+    kernel, x = by_sign(SIGNS["mean"], 4)
+    kernel.source(x)
 
 
 def test_planted_memory_of_which_nothing_is_known(monkeypatch):

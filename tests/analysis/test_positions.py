@@ -339,7 +339,8 @@ def test_a_carry_that_every_tile_adds_is_refused(fn, specs):
     assert (found.what, found.hint) == (
         "every tile of tm stores to the same elements of y, and another value: the result would "
         "depend on the block of tm",
-        "store it after the loop of tm, which carries a part of it",
+        "store what the loop of tm carries after it, or fix the tiles: "
+        "hl.tile(..., block_size=...)",
     )
 
 

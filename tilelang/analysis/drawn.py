@@ -1,6 +1,6 @@
 """Drawn: memory that is made up, for bodies of loops that are computed before there is any call.
 
-x[t, :]        floats near 1 or -2, one for each position, that grow, so that maxima move
+x[t, :]        floats near 1, -2 or 0, one for each position, that grow, so that maxima move
 offsets[g]     integers of about MOST: conditions may ask for small ones or large ones
 y[t, :]        what the loop itself has stored there, or what was there before
 """
@@ -24,6 +24,9 @@ Key = TypeVar("Key")
 State = dict[str, Array]  # what could be computed
 MOST = (1, 2, 12, 1 << 10)  # of integers, at least half of it: conditions may ask for either
 BELOW = 3.0  # floats of one size are negative: a maximum may hide what is small
+SIGNS = 2  # the size of floats of both signs: a condition may ask for that of a sum
+TURN = 1.3  # position from which on most are positive: a tile of two has others than all
+STEEP, FAR = 8, 2.0  # positions by which they grow by one, and no further than that
 LENGTH = 11  # of ranges that memory bounds
 OUTER = 2  # positions of a tile of a loop around, or behind
 APART = 4  # positions between those tiles that are tried
@@ -82,6 +85,8 @@ class Drawn:
         if is_float(dtype):
             found = 0.5 + total % 64 / 64 + (0.0 if self.rises else unit)
             found = found - BELOW if self.sizes == 1 else found
+            if self.sizes == SIGNS:
+                found = self.signed(name, total) + (0.0 if self.rises else unit - 0.5)
         elif dtype == "bool":
             found = unit < 0.5
         elif name in self.bounds:
@@ -93,6 +98,15 @@ class Drawn:
             found = most // 2 + np.floor(unit * (most - most // 2))
             found = found + (most * total if name in self.edges else 0)
         return np.broadcast_to(found.astype(to_numpy(self.dtype(dtype))), shape)
+
+    def signed(self, name: str, total: Array) -> Array:
+        """Numbers that turn from negative to positive over the first positions of an array's rows.
+
+        total  the sum of the positions in all dimensions
+        """
+        known = [t.shape for t in self.ir.tensors if t.name == name]
+        middle = sum((n - 1) / 2 for shape in known for n in shape[1:])
+        return np.clip((total - middle - TURN) / STEEP, -FAR, FAR)
 
     def carried(self, carry: Carry, moment: Moment) -> State:
         """A value of which nothing is known, where it can be made up."""
