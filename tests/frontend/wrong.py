@@ -1277,7 +1277,7 @@ def mask_index(x, v):
     r"""ParseError: v is indexed with a mask
       v[tm] = v[v[tm] > 0]
                 ^^^^^^^^^
-    hint: how many there are depends on data; hl.load(v, [tile], mask=...) leaves some out
+    hint: how many there are depends on data; hl.load(v, [tile], mask=...), or hl.store, leaves some out
     """
     for tm in hl.tile(40):
         v[tm] = v[v[tm] > 0]
@@ -2402,6 +2402,17 @@ def dimension_out_of_range(x, v):
     """
     for tm in hl.tile(40):
         v[tm] = x[tm, :].sum(2)
+    return v
+
+
+def mask_of_rows_alone(x, v):
+    r"""TypingError: the mask is a value of type bool[tm], for a block of shape [tm, 64]
+      hl.store(x, [tm, slice(None)], 0.0, mask=v[tm] > 0)
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: give it the dimensions that it lacks, of length 1: (...)[:, None]
+    """
+    for tm in hl.tile(40):
+        hl.store(x, [tm, slice(None)], 0.0, mask=v[tm] > 0)
     return v
 
 

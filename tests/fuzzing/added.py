@@ -47,7 +47,9 @@ def added(rng: random.Random) -> Program:
     through = "ids" if rng.random() < 0.6 else ""
     tensors.append(Tensor("ids", (over.size,), "int32", "index", limit=rng.choice((1, 5, 30))))
     tensors.append(Tensor("kinds", (over.size,), "int32", "index", limit=3))
-    tensors += [Tensor(n, (), rng.choice(("float32", "float32", "bfloat16")), "input") for n in "xw"]
+    tensors += [
+        Tensor(n, (), rng.choice(("float32", "float32", "bfloat16")), "input") for n in "xw"
+    ]
     tensors.append(Tensor("b", (), "float32", "input"))
     tensors += [Tensor(n, (), "float32", "output", 0.0) for n in ("y", "z")]
     row = Load("x", (Pick("j", through=through), Pick("c")))

@@ -20,7 +20,7 @@ SEEDS = (1, 2, 7, 40)  # a maximum, a sum, both; a number first
 def outcome(seed: int):
     """What a program does that takes eight of its rows at once."""
     program = added(random.Random(seed))
-    blocks = {name: 16 for name in block_names(program)} | {"j": 8}
+    blocks = dict.fromkeys(block_names(program), 16) | {"j": 8}
     return try_kernel(program, tile.Config(blocks), range(6))
 
 

@@ -146,7 +146,7 @@ def _computed(
 def _check_index_type(tensor: ir.Tensor, value: ir.Expr, loc: Loc) -> None:
     dtype = value.type.dtype
     if dtype == "bool":
-        load = f"hl.load({tensor.name}, [tile], mask=...)"
+        load = f"hl.load({tensor.name}, [tile], mask=...), or hl.store,"
         hint = f"how many there are depends on data; {load} leaves some out"
         raise ParseError(f"{tensor.name} is indexed with a mask", loc, hint)
     if is_float(dtype):

@@ -198,7 +198,10 @@ def _fitting(value: Expr, shape: tuple[Dim, ...], what: str, loc: Loc) -> Expr:
     try:
         return broadcast(value, shape, loc)
     except TypingError:
-        hint = "the shapes must match; a dimension of length 1 is repeated"
+        rank, hint = value.type.rank, "the shapes must match; a dimension of length 1 is repeated"
+        if 0 < rank < len(shape) and value.type.shape == shape[:rank]:
+            behind = ", ".join([*":" * rank, *["None"] * (len(shape) - rank)])
+            hint = f"give it the dimensions that it lacks, of length 1: (...)[{behind}]"
         raise TypingError(f"{what} of shape {show(shape)}", loc, hint) from None
 
 
