@@ -406,6 +406,21 @@ def test_powers_of_integers_to_integers_in_memory():
     agrees(raised, x, y, blocks={"t": 16})
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+def test_numbers_of_8_bit_floats(dtype):
+    """Which Triton has none of but 0, in its interpreter as in its compiler."""
+
+    @tile.kernel
+    def chosen(x):
+        out = hl.empty([2, *x.shape], dtype=hl.float32)
+        for t in hl.tile(x.shape[0]):
+            out[0, t] = hl.where(t.index < 3, x[t], 1.5).to(hl.float32)
+            out[1, t] = hl.where(t.index < 7, hl.full([t], 0.5, dtype=x.dtype), x[t]).to(hl.float32)
+        return out
+
+    agrees(chosen, floats(13).astype(dtype), blocks={"t": 4})
+
+
 @pytest.mark.parametrize("op", ["sum", "max", "min", "argmax", "argmin", "any", "all"])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_every_reduction(op, axis):

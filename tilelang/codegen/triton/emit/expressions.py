@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tilelang.codegen.triton.plan.types import Access, Launch
 from tilelang.codegen.writer import Atom, Attribute, Call, Keyword, Node, Subscript, flat, infix
 from tilelang.ir import Apply, Const, Expr, Var, children
-from tilelang.language.dtypes import is_float, itemsize
+from tilelang.language.dtypes import is_float, is_float8, itemsize
 
 from . import ops
 
@@ -28,7 +28,9 @@ class Printer:
         """The text of an expression."""
         match expr:
             case Const(value):
-                return ops.number(value, expr.type.dtype)
+                made = ops.number(value, expr.type.dtype)
+                eight = is_float8(expr.type.dtype) and value != 0
+                return ops.full((), made, expr.type.dtype) if eight else made
             case Var(name):
                 return Atom(name)
             case Apply():

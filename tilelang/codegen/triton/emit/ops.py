@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilelang.codegen.writer import OPERATORS, Atom, Call, Group, Keyword, Node, infix
-from tilelang.language.dtypes import is_float
+from tilelang.language.dtypes import is_float, is_float8
 
 DTYPES = {"bool": "tl.int1", "float8_e4m3fn": "tl.float8e4nv", "float8_e5m2": "tl.float8e5"}
 PROPAGATE = Keyword("propagate_nan", Atom("tl.PropagateNan.ALL"))
@@ -85,9 +85,15 @@ def shape(extents: Sequence[int]) -> Group:
 
 
 def full(extents: Sequence[int], value: Node, name: str) -> Node:
-    """A constant tile; a scalar tensor where there are no dimensions."""
-    if value in (Atom("0"), Atom("0.0"), Atom("False")) and extents:
+    """A constant tile; a scalar tensor where there are no dimensions.
+
+    Triton has no numbers of 8-bit floats but 0: they are cast.
+    """
+    zero = value in (Atom("0"), Atom("0.0"), Atom("False"))
+    if zero and extents:
         return Call("tl.zeros", (shape(extents), dtype(name)))
+    if is_float8(name) and not zero:
+        return Call("to", (dtype(name),), of=full(extents, value, "float32"))
     return Call("tl.full", (shape(extents), value, dtype(name)))
 
 
