@@ -21,11 +21,11 @@ def backward_kv_kernel(
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
     # jagged_attention_backward.py:83: dk = hl.zeros(k.shape, dtype=k.dtype)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 32)
     # row is parallel: each row writes its own slices of dk and dv
     for row_start in tl.range(pid * 16, 16384, 73728):
         row_at = row_start + tl.arange(0, 16)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 32)
         outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 32, 0)
         # group is ordered: carries seen, a maximum

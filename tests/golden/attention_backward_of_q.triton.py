@@ -11,11 +11,11 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
     # jagged_attention_backward.py:63: dq = hl.zeros(q.shape, dtype=q.dtype)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 32)
     # row is parallel: each row writes its own slices of dq
     for row_start in tl.range(pid * 16, 16384, 73728):
         row_at = row_start + tl.arange(0, 16)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 32)
         outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 32, 0)
         # group is ordered: carries seen, a maximum
@@ -92,6 +92,9 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
         acc = tl.zeros([64, 128], tl.float32)
         # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
         q_tile = tl.reshape(q_boxes.load([h, tq_start, 0]), [64, 128])
+        # jagged_attention_backward.py:71: p = hl.exp(scores - lse[h, tq][:, None])
+        lse_tile = tl.load(lse_ptr + h * 16384 + tq_at, mask=tq_in, other=0.0)
+        # jagged_attention_backward.py:70: scores = hl.dot(q[h, tq, :], k[h, tk, :].T) * D**-0.5
         # k, up to the end of tk
         k_boxes = tl.make_tensor_descriptor(
             k_ptr, [16, tl.maximum(tq_end, 1), 128], [2097152, 128, 1], [1, 64, 128]
@@ -110,7 +113,6 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
             k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
             scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
             # jagged_attention_backward.py:71: p = hl.exp(scores - lse[h, tq][:, None])
-            lse_tile = tl.load(lse_ptr + h * 16384 + tq_at, mask=tq_in, other=0.0)
             p = tl.exp(scores - lse_tile[:, None])
             # jagged_attention_backward.py:72: dp = hl.dot(g, v[h, tk, :].T)
             v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])
@@ -128,7 +130,6 @@ def backward_q_kernel(q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, grad_ptr, offsets_p
             k_tile = tl.reshape(k_boxes.load([h, tk_start, 0]), [64, 128])
             scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
             # jagged_attention_backward.py:71: p = hl.exp(scores - lse[h, tq][:, None])
-            lse_tile = tl.load(lse_ptr + h * 16384 + tq_at, mask=tq_in, other=0.0)
             p = tl.exp(scores - lse_tile[:, None])
             # jagged_attention_backward.py:72: dp = hl.dot(g, v[h, tk, :].T)
             v_tile = tl.reshape(v_boxes.load([h, tk_start, 0]), [64, 128])

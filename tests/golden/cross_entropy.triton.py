@@ -23,6 +23,8 @@ def cross_entropy_kernel(logits_ptr, labels_ptr, loss_ptr):
     total = tl.zeros([4], tl.float32)
     # cross_entropy.py:31: target = hl.zeros([tm], dtype=hl.float32)
     target = tl.zeros([4], tl.float32)
+    # cross_entropy.py:36: here = tv.index[None, :] == labels[tm][:, None]
+    labels_tile = tl.load(labels_ptr + tm_at)
     # cross_entropy.py:32: for tv in hl.tile(V):
     # tv is ordered: carries total, target, m
     for tv_start in tl.range(0, 128256, 256):
@@ -39,7 +41,6 @@ def cross_entropy_kernel(logits_ptr, labels_ptr, loss_ptr):
         # cross_entropy.py:35: total = total * hl.exp(m - m_new) + hl.exp(row - m_new[:, None]).s...
         total = total * tl.exp(m - m_new) + tl.sum(tl.exp(row - m_new[:, None]), axis=1)
         # cross_entropy.py:36: here = tv.index[None, :] == labels[tm][:, None]
-        labels_tile = tl.load(labels_ptr + tm_at)
         here = tv_at[None, :] == labels_tile[:, None]
         # cross_entropy.py:37: target = target + hl.where(here, row, 0.0).sum(-1)
         target = target + tl.sum(tl.where(here, row, 0.0), axis=1)

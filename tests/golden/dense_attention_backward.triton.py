@@ -55,12 +55,16 @@ def attention_backward_2_kernel(q_ptr, k_ptr, v_ptr, lse_ptr, grad_ptr, delta_pt
         q_ptr, [4, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
     )
     q_tile = tl.reshape(q_boxes.load([b_1, h_1, tq_1_start, 0]), [64, 128])
+    # attention_backward.py:78: p = hl.exp(scores - lse[b, h, tq][:, None])
+    lse_tile = tl.load(lse_ptr + b_1 * 65536 + h_1 * 4096 + tq_1_at)
     # attention_backward.py:80: dp = hl.dot(grad[b, h, tq, :], v[b, h, tk, :].T)
     # grad, up to the array's end
     grad_boxes = tl.make_tensor_descriptor(
         grad_ptr, [4, 16, 4096, 128], [8388608, 524288, 128, 1], [1, 1, 64, 128]
     )
     grad_tile = tl.reshape(grad_boxes.load([b_1, h_1, tq_1_start, 0]), [64, 128])
+    # attention_backward.py:81: ds = p * (dp - delta[b, h, tq][:, None]) * D**-0.5
+    delta_tile = tl.load(delta_ptr + b_1 * 65536 + h_1 * 4096 + tq_1_at)
     # attention_backward.py:77: scores = hl.dot(q[b, h, tq, :], k[b, h, tk, :].T) * D**-0.5
     # k, up to the array's end
     k_boxes = tl.make_tensor_descriptor(
@@ -79,7 +83,6 @@ def attention_backward_2_kernel(q_ptr, k_ptr, v_ptr, lse_ptr, grad_ptr, delta_pt
         k_tile = tl.reshape(k_boxes.load([b_1, h_1, tk_start, 0]), [64, 128])
         scores = tl.dot(q_tile, k_tile.T) * 0.08838834764831845
         # attention_backward.py:78: p = hl.exp(scores - lse[b, h, tq][:, None])
-        lse_tile = tl.load(lse_ptr + b_1 * 65536 + h_1 * 4096 + tq_1_at)
         p = tl.exp(scores - lse_tile[:, None])
         # attention_backward.py:79: p = hl.where(tk.index[None, :] <= tq.index[:, None], p, 0.0)
         p_1 = tl.where(tk_at[None, :] <= tq_1_at[:, None], p, 0.0)
@@ -87,7 +90,6 @@ def attention_backward_2_kernel(q_ptr, k_ptr, v_ptr, lse_ptr, grad_ptr, delta_pt
         v_tile = tl.reshape(v_boxes.load([b_1, h_1, tk_start, 0]), [64, 128])
         dp = tl.dot(grad_tile, v_tile.T)
         # attention_backward.py:81: ds = p * (dp - delta[b, h, tq][:, None]) * D**-0.5
-        delta_tile = tl.load(delta_ptr + b_1 * 65536 + h_1 * 4096 + tq_1_at)
         ds = p_1 * (dp - delta_tile[:, None]) * 0.08838834764831845
         # attention_backward.py:82: acc = hl.dot(ds.to(k.dtype), k[b, h, tk, :], acc=acc)
         acc = tl.dot(ds.to(tl.bfloat16), k_tile, acc)

@@ -24,11 +24,11 @@ def gdpa_dense_kv_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
     # gdpa_dense_kv.py:44: out = jnp.zeros([H, T, D], dtype=q.dtype)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 64)
     # row is parallel: each row writes its own slices of out
     for row_start in tl.range(pid * 16, 16384, 4224):
         row_at = row_start + tl.arange(0, 16)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 64)
         outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 64, 0)
         # group is ordered: carries seen, a maximum

@@ -24,11 +24,11 @@ def gdpa_jagged_kv_kernel(q_ptr, k_ptr, v_ptr, q_offsets_ptr, kv_offsets_ptr, ou
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
     # gdpa_jagged_kv.py:44: out = jnp.zeros([H, Q, width], dtype=v.dtype)
+    first = tl.load(q_offsets_ptr)
+    last = tl.load(q_offsets_ptr + 128)
     # row is parallel: each row writes its own slices of out
     for row_start in tl.range(pid * 16, 16384, 49152):
         row_at = row_start + tl.arange(0, 16)
-        first = tl.load(q_offsets_ptr)
-        last = tl.load(q_offsets_ptr + 128)
         outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 128, 0)
         # group is ordered: carries seen, a maximum

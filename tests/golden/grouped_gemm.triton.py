@@ -10,11 +10,11 @@ def grouped_gemm_kernel(x_ptr, w_ptr, offsets_ptr, y_ptr):
     groups = tl.arange(0, 64)
     pid = tl.program_id(0)
     # grouped_gemm.py:36: y = hl.zeros([M, N], dtype=x.dtype)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 64)
     # row is parallel: each row writes its own rows of y
     for row_start in tl.range(pid * 16, 16384, 24576):
         row_at = row_start + tl.arange(0, 16)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 64)
         outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 64, 0)
         # group is ordered: carries seen, a maximum

@@ -15,11 +15,11 @@ def grouped_gemm_gated_kernel(x_ptr, w_ptr, v_ptr, offsets_ptr, y_ptr):
     groups = tl.arange(0, 64)
     pid = tl.program_id(0)
     # grouped_gemm_bias_activation.py:64: y = jnp.zeros([M, N], dtype=x.dtype)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 64)
     # row is parallel: each row writes its own rows of y
     for row_start in tl.range(pid * 16, 16384, 49152):
         row_at = row_start + tl.arange(0, 16)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 64)
         outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 64, 0)
         # group is ordered: carries seen, a maximum

@@ -16,11 +16,11 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
     # jagged_attention.py:72: out = hl.zeros([H, T, v.shape[2]], dtype=v.dtype)
+    first = tl.load(offsets_ptr)
+    last_1 = tl.load(offsets_ptr + 32)
     # row is parallel: each row writes its own slices of out
     for row_start in tl.range(pid * 16, 16384, 73728):
         row_at = row_start + tl.arange(0, 16)
-        first = tl.load(offsets_ptr)
-        last_1 = tl.load(offsets_ptr + 32)
         outside = (row_start < first) | (row_start + 16 > last_1)
         ranges = tl.where(outside, 32, 0)
         # group is ordered: carries seen_1, a maximum

@@ -11,11 +11,11 @@ def jagged_dense_add_kernel(x_ptr, dense_ptr, offsets_ptr, y_ptr):
     at512 = tl.arange(0, 512)
     pid = tl.program_id(0)
     # jagged_dense_add.py:43: y = hl.zeros(x.shape, dtype=x.dtype)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 512)
     # row is parallel: each row writes its own rows of y
     for row_start in tl.range(pid * 16, 131072, 270336):
         row_at = row_start + tl.arange(0, 16)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 512)
         outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 512, 0)
         # group is ordered: carries seen, a maximum

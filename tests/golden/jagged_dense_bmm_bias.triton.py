@@ -10,11 +10,11 @@ def jagged_dense_bmm_bias_kernel(x_ptr, w_ptr, bias_ptr, offsets_ptr, y_ptr):
     groups = tl.arange(0, 128)
     pid = tl.program_id(0)
     # jagged_dense_bmm.py:42: y = torch.zeros([T, N], dtype=x.dtype)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 128)
     # row is parallel: each row writes its own rows of y
     for row_start in tl.range(pid * 16, 32768, 2112):
         row_at = row_start + tl.arange(0, 16)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 128)
         outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 128, 0)
         # group is ordered: carries seen, a maximum

@@ -10,11 +10,11 @@ def jagged_layer_norm_kernel(x_ptr, weight_ptr, bias_ptr, offsets_ptr, y_ptr):
     at512 = tl.arange(0, 512)
     pid = tl.program_id(0)
     # jagged_layer_norm.py:40: y = jnp.zeros([T, F], dtype=x.dtype)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 512)
     # row is parallel: each row writes its own rows of y
     for row_start in tl.range(pid * 16, 131072, 8192):
         row_at = row_start + tl.arange(0, 16)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 512)
         outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 512, 0)
         # group is ordered: carries seen, a maximum
@@ -85,6 +85,9 @@ def jagged_layer_norm_kernel(x_ptr, weight_ptr, bias_ptr, offsets_ptr, y_ptr):
         )
     # jagged_layer_norm.py:52: scale = jax.lax.rsqrt(squares / count + eps)
     scale = tl.rsqrt(squares / count + 1e-05)
+    # jagged_layer_norm.py:55: y[tm, :] = (normal * weight[:] + bias[:]).astype(y.dtype)
+    weight_tile = tl.load(weight_ptr + at512)
+    bias_tile = tl.load(bias_ptr + at512)
     # jagged_layer_norm.py:53: for tm in hl.tile(begin, end):
     # tm is parallel: each tm writes its own rows of y
     for tm_2_start in tl.range(tm_begin, tm_end, 32):
@@ -98,8 +101,6 @@ def jagged_layer_norm_kernel(x_ptr, weight_ptr, bias_ptr, offsets_ptr, y_ptr):
         )
         normal = (x_tile_2.to(tl.float32) - mean) * scale
         # jagged_layer_norm.py:55: y[tm, :] = (normal * weight[:] + bias[:]).astype(y.dtype)
-        weight_tile = tl.load(weight_ptr + at512)
-        bias_tile = tl.load(bias_ptr + at512)
         tl.store(
             y_ptr + tm_2_at[:, None] * 512 + at512[None, :],
             (normal * weight_tile.to(tl.float32) + bias_tile.to(tl.float32)).to(tl.bfloat16),

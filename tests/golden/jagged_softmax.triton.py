@@ -14,11 +14,11 @@ def _nan_max(a, b):
 def jagged_softmax_kernel(x_ptr, offsets_ptr, y_ptr):
     pid = tl.program_id(0)
     # jagged_softmax.py:38: y = hl.zeros([T, F], dtype=x.dtype)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 512)
     # row is parallel: each row writes its own rows of y
     for row_start in tl.range(pid * 16, 131072, 131072):
         row_at = row_start + tl.arange(0, 16)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 512)
         outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 512, 0)
         # group is ordered: carries seen, a maximum
@@ -71,9 +71,9 @@ def jagged_softmax_kernel(x_ptr, offsets_ptr, y_ptr):
         x_tile = tl.load(
             x_ptr + tm_at[:, None] * 512 + tf_at[None, :],
             mask=tm_in[:, None],
-            other=0.0,
+            other=float("-inf"),
         )
-        rows = tl.where(tm_in[:, None], x_tile.to(tl.float32), float("-inf"))
+        rows = x_tile.to(tl.float32)
         # jagged_softmax.py:46: new = hl.maximum(m, rows.amax(0))
         new = tl.maximum(
             m,

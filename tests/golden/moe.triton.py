@@ -10,11 +10,11 @@ def moe_1_kernel(x_ptr, w_ptr, token_ptr, offsets_ptr, z_ptr):
     groups = tl.arange(0, 64)
     pid = tl.program_id(0)
     # moe.py:50: z = torch.zeros([S, N], dtype=torch.float32)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 64)
     # row is parallel: each row writes its own rows of z
     for row_start in tl.range(pid * 16, 16384, 24576):
         row_at = row_start + tl.arange(0, 16)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 64)
         outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 64, 0)
         # group is ordered: carries seen, a maximum
@@ -71,12 +71,13 @@ def moe_1_kernel(x_ptr, w_ptr, token_ptr, offsets_ptr, z_ptr):
         tn_at = tn_start + tl.arange(0, 128)
         # moe.py:53: acc = torch.zeros([ts, tn], dtype=torch.float32)
         acc = tl.zeros([128, 128], tl.float32)
+        # moe.py:55: acc = torch.addmm(acc, x[token[ts], td], w[e, td, tn])
+        token_tile = tl.load(token_ptr + ts_at, mask=ts_in, other=0)
         # moe.py:54: for td in hl.tile(D):
         # td is ordered: carries acc, a sum
         for td_start in tl.range(0, 2048, 64, num_stages=4):
             td_at = td_start + tl.arange(0, 64)
             # moe.py:55: acc = torch.addmm(acc, x[token[ts], td], w[e, td, tn])
-            token_tile = tl.load(token_ptr + ts_at, mask=ts_in, other=0)
             x_rows = tl.load(
                 x_ptr + token_tile[:, None] * 2048 + td_at[None, :],
                 mask=(ts_in & (token_tile >= 0) & (token_tile < 4096))[:, None],

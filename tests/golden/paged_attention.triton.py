@@ -32,11 +32,11 @@ def paged_attention_kernel(
     at128 = tl.arange(0, 128)
     pid = tl.program_id(0)
     # paged_attention.py:51: out = hl.zeros(q.shape, dtype=q.dtype)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 64)
     # row is parallel: each row writes its own slices of out
     for row_start in tl.range(pid * 16, 4096, 65536):
         row_at = row_start + tl.arange(0, 16)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 64)
         outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 64, 0)
         # group is ordered: carries seen, a maximum

@@ -10,11 +10,11 @@ def quantized_grouped_gemm_kernel(x_ptr, row_scale_ptr, w_ptr, scale_ptr, offset
     groups = tl.arange(0, 64)
     pid = tl.program_id(0)
     # quantized_grouped_gemm.py:54: y = hl.zeros([M, N], dtype=scale.dtype)
+    first = tl.load(offsets_ptr)
+    last = tl.load(offsets_ptr + 64)
     # row is parallel: each row writes its own rows of y
     for row_start in tl.range(pid * 16, 16384, 65536):
         row_at = row_start + tl.arange(0, 16)
-        first = tl.load(offsets_ptr)
-        last = tl.load(offsets_ptr + 64)
         outside = (row_start < first) | (row_start + 16 > last)
         ranges = tl.where(outside, 64, 0)
         # group is ordered: carries seen, a maximum

@@ -16,11 +16,11 @@ def varlen_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
     at64 = tl.arange(0, 64)
     pid = tl.program_id(0)
     # varlen_attention.py:49: out = jnp.zeros([T, H, D], dtype=q.dtype)
+    first = tl.load(offsets_ptr)
+    last_1 = tl.load(offsets_ptr + 256)
     # row is parallel: each row writes its own rows of out
     for row_start in tl.range(pid * 16, 65536, 327680):
         row_at = row_start + tl.arange(0, 16)
-        first = tl.load(offsets_ptr)
-        last_1 = tl.load(offsets_ptr + 256)
         outside = (row_start < first) | (row_start + 16 > last_1)
         ranges = tl.where(outside, 256, 0)
         # group is ordered: carries seen, a maximum

@@ -189,7 +189,7 @@ def of_two(expr, number, leaf=lambda _: False, exact=integers.is_multiple):
     return exact(expr, max(number // 2, 1), leaf)
 
 
-def first_of_each(mask):
+def first_of_each(mask, *_):
     """One condition of each dimension alone."""
     found = {}
     for term in access.conjuncts(mask):

@@ -35,7 +35,9 @@ from tilelang.language.shapes import expand_dims
 
 both = partial(binary, loc=None)  # of two operands, which nobody wrote
 # Blocks of the second loop: what the registers of one warp hold, in as many columns as 8 warps
-# store without spills beside products with gates, as ptxas sees them for sm_80 and sm_89.
+# store without spills beside products with gates, as ptxas sees them for sm_80 and sm_89.  The loop
+# over columns, which alone may be empty, is innermost: around those over other dimensions it has
+# gradients of jagged attention spill 8 bytes on sm_90 (Triton 3.6.0).
 ROWS, COLUMNS, GROUPS = 16, 64, 32
 
 

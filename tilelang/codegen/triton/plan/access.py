@@ -8,10 +8,11 @@ unless the tensor has more elements than they count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from math import prod
+from types import MappingProxyType
 from typing import assert_never
 
 from tilelang.analysis.masks import broadcast
@@ -29,6 +30,7 @@ from tilelang.ir import (
     Span,
     TileIndex,
     Type,
+    Var,
     conjuncts,
     integers,
     map_children,
@@ -41,6 +43,7 @@ from .types import Access, Part
 
 INT, BOOL = "int32", "bool"
 MOST = 2**31 - 1
+NOTHING: Mapping[str, Expr] = MappingProxyType({})
 
 
 def strides(ir: KernelIR, name: str) -> tuple[int, ...]:
@@ -139,25 +142,37 @@ def _part(entry: Index) -> Part | None:
 # ---------------------------------------------------------------- masks
 
 
-def by_dimension(mask: Expr) -> Expr:
+def by_dimension(mask: Expr, named: Mapping[str, Expr] = NOTHING) -> Expr:
     """A mask with the conditions of each dimension together, each once.
 
     a[:, None] & (b[None, :] & c[:, None])  ->  (a & c)[:, None] & b[None, :]
+
+    named  what names stand for: one for conditions that are all there says nothing more
     """
     found: dict[tuple[int, int], dict[Expr, None]] = {}
     rest: dict[Expr, None] = {}
     for term in conjuncts(mask):
         base, axes = _spread_from(term)
         if base.type.rank != 1 or not axes:
-            rest[term] = None
+            rest[_typed(term)] = None
             continue
         place = 0
         for axis in axes:
             place += axis <= place
         own = map(_typed, conjuncts(base))
         found.setdefault((place, 1 + len(axes)), {}).update(dict.fromkeys(own))
-    grouped = [spread(reduce(both, own), *where) for where, own in found.items()]
-    return reduce(both, [*grouped, *rest])
+    grouped = [spread(reduce(both, _said(own, named)), *at) for at, own in found.items()]
+    return reduce(both, [*grouped, *_said(rest, named)])
+
+
+def _said(conditions: Collection[Expr], named: Mapping[str, Expr]) -> list[Expr]:
+    """The conditions without names that stand for others of them."""
+
+    def new(condition: Expr) -> bool:
+        value = named.get(condition.name) if isinstance(condition, Var) else None
+        return value is None or any(_typed(c) not in conditions for c in conjuncts(value))
+
+    return [c for c in conditions if new(c)]
 
 
 def _typed(condition: Expr) -> Expr:
@@ -252,15 +267,13 @@ def _conditions(
     for n, dim in enumerate(dims[: position.type.rank]):
         if isinstance(dim, str) and kernel.is_partial(dim):
             yield n, in_range(dim)
-    match entry:
-        case Along() if kernel.leaves(entry, size):
-            yield 0, compare("ge", position, 0)
-            yield 0, compare("lt", position, size)
-        case Gather():
-            yield 0, compare("ge", position, 0)
-            yield 0, compare("lt", position, size)
-        case _:
-            pass
+    before, behind = isinstance(entry, Gather), isinstance(entry, Gather)
+    if isinstance(entry, Along):
+        before, behind = kernel.leaves(entry, size)
+    if before:
+        yield 0, compare("ge", position, 0)
+    if behind:
+        yield 0, compare("lt", position, size)
 
 
 def in_range(dim: str) -> Expr:

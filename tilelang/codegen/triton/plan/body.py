@@ -182,12 +182,7 @@ def _loop(
     if bounds is None:
         bounds = (*axis_bounds(scope, loop.axis, loop.loc), scope.kernel.step(loop.axis))
     begin, end, by = bounds
-    if any(map(multiplies, every_loop((loop,)))):
-        writes = any(isinstance(s, Store) for s in statements((loop,)))
-        for load in unmoved(loop):
-            # Triton moves what is read out of loops that write nothing
-            if (writes or scope.reads_before(load)) and not _stored(scope, load):
-                scope.read(load, None, load.loc)
+    _read_before(scope, loop)
     inner = scope.inner()
     carried = [_enter(scope, c) for c in loop.carries]
     for carry, (name, _) in zip(loop.carries, carried, strict=True):
@@ -213,6 +208,24 @@ def _loop(
             _stages(scope, loop, width), says, loop.loc,
         )
     )  # fmt: skip
+
+
+def _read_before(scope: Scope, loop: Loop) -> None:
+    """Reads what does not move with a loop, under the names that its body has for it.
+
+    Triton moves tiles out of loops that write nothing, and takes fewer registers if it does; rows
+    and numbers are no burden.
+    """
+    own = {s.value: s.user for s in statements((loop,)) if isinstance(s, Assign)}
+    products = any(map(multiplies, every_loop((loop,))))
+    writes = any(isinstance(s, Store) for s in statements((loop,)))
+    for load in unmoved(loop):
+        wide = load.type.rank > 1
+        if wide and not (products and (writes or scope.reads_before(load))):
+            continue
+        if not _stored(scope, load) and load not in scope.seen:
+            name = scope.shared.fresh(own[load]) if load in own and not wide else None
+            scope.seen[load] = scope.read(load, name, load.loc)
 
 
 def _stages(scope: Scope, loop: Loop, width: Width) -> int | None:

@@ -116,7 +116,7 @@ def _end(kernel: Prepared, entry: Index, dim: Dim | None, length: int) -> End:
         case Span(_, stop) if dim is not None and kernel.is_partial(dim):
             return End(stop)
         case Along(axis) if kernel.is_partial(axis) and axis in kernel.reduced:
-            return End(length if kernel.leaves(entry, length) else None, axis)
+            return End(length if any(kernel.leaves(entry, length)) else None, axis)
         case _:
             return End(length)
 

@@ -32,6 +32,7 @@ from .body import axis_bounds, lower_body, lower_shared, multiplies, start_axis
 from .descriptors import operands, outside
 from .interior import with_interiors
 from .legality import MODULE_NAMES
+from .others import with_others
 from .placement import Nest, place
 from .problem import Prepared
 from .scope import Scope, Shared
@@ -104,6 +105,7 @@ def plan_launch(
     steps = without_unused(outside((*shared.tops, first, *apart, *rest)))
     if width.interiors:
         steps = with_interiors(own, steps, shared.taken, kept=target.columns > 0)
+    steps = with_others(steps)
     steps = _waiting(steps, {_index(s) for s in apart}, _ordered(kernel, steps), width.flat)
     multiplied = any(map(multiplies, every_loop((loop,))))
     unfit: tuple[str, ...] = ()

@@ -134,16 +134,14 @@ class Prepared:
                     found.setdefault(entry.axis, {})[entry, size] = None
         return {axis: tuple(each) for axis, each in found.items()}
 
-    def leaves(self, entry: Along, size: int) -> bool:
-        """Whether a tile's lanes that are in range may lie outside of the dimension."""
+    def leaves(self, entry: Along, size: int) -> tuple[bool, bool]:
+        """Whether lanes of a tile in range may lie before a dimension, and behind it."""
         axis = self.ir.axis(entry.axis)
         if entry.offset is not None and not isinstance(entry.offset, Const):
-            return True  # whatever memory holds
+            return True, True  # whatever memory holds
         moved = 0 if entry.offset is None else int(entry.offset.value)
-        if axis.static is not None:
-            return axis.static[0] + moved < 0 or axis.static[1] + moved > size
-        low, high = self.limits(entry.axis)
-        return low + moved < 0 or high + moved > size
+        low, high = axis.static or self.limits(entry.axis)
+        return low + moved < 0, high + moved > size
 
     def lies_in(self, position: Expr, size: int) -> bool:
         """Whether every lane of a position lies in a dimension, as one that is clamped does."""

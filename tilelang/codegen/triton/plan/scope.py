@@ -55,6 +55,8 @@ def _computed(expr: Expr) -> Expr:
         return Const(float(value) if is_float(expr.type.dtype) else value.item(), expr.type)
     if expr.op in ("add", "sub") and expr.type == integers.INT:
         return integers.shorter(expr)
+    if expr.op in ("add", "sub") and expr.type.dtype == "int32" and expr.args[0].type == expr.type:
+        return expr.args[0] if integers.value_of(expr.args[1]) == 0 else expr
     if expr.op == "power" and isinstance(expr.args[0], Const):
         base = apply("full", (), expr.type.dtype, (), value=expr.args[0].value)
         return replace(expr, args=(base, expr.args[1]))
@@ -244,8 +246,11 @@ class Scope:
     def lowered(self, found: Access, loc: Loc | None) -> Access:
         """The same elements in terms of names."""
         offset = None if found.offset is None else self.lower(found.offset, loc)
-        mask = None if found.mask is None else by_dimension(self.lower(found.mask, loc))
-        return replace(found, offset=offset, mask=mask)
+        if found.mask is None:
+            return replace(found, offset=offset)
+        mask = self.lower(found.mask, loc)
+        named = {s.name: s.value for s in self.steps if isinstance(s, Let)}
+        return replace(found, offset=offset, mask=by_dimension(mask, named))
 
     def reads_before(self, load: Load) -> bool:
         """Whether what does not move with a loop is read before it here: Triton moves no boxes."""

@@ -7,10 +7,10 @@ from tilelang.ir import children, every_expr, every_loop, statements, walk
 
 
 def unmoved(loop: ir.Loop) -> tuple[ir.Load, ...]:
-    """The tiles, in their order, whose elements are known before the loop."""
+    """The loads, in their order, whose elements are known before the loop."""
     axes, names = _bound(loop)
-    tiles = (e for e in every_expr(loop.body) if isinstance(e, ir.Load) and e.type.shape)
-    return tuple(dict.fromkeys(e for e in tiles if not _moves(e, axes, names)))
+    found = (e for e in every_expr(loop.body) if isinstance(e, ir.Load))
+    return tuple(dict.fromkeys(e for e in found if not _moves(e, axes, names)))
 
 
 def depends(value: ir.Expr, loop: ir.Loop) -> bool:
