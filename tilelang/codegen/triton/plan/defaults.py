@@ -29,6 +29,7 @@ from .shapes import (
     FEW_ROWS,
     WIDE,
     WIDEST,
+    asynchronous,
     cut_both_ways,
     has_given_scores,
     is_flat,
@@ -147,8 +148,10 @@ def _fused(problem: Problem, found: Roles, axis: Axis, target: Target) -> int:
         # of the last product alone: each tile of them computes the others again
         if found.itemsize > 2 and states(problem.ir):
             # by the compiler's figures 64 of a state spill 952 bytes; of 128 rows 32 spill 328 on
-            # sm_80, and 16 none, or 56 where it decays
-            return 16 if tall(problem.ir) else 32
+            # sm_80, and 16 none, or 56 where it decays; so do 32 of a state of 64 rows, 72 bytes,
+            # beside scores of as many
+            alone = target.matrix_warps == 1 and has_given_scores(problem)
+            return 16 if tall(problem.ir) or alone else 32
         given = found.itemsize > 2 and has_given_scores(problem)
         if given and target.matrix_warps == 1:
             return 32
@@ -201,6 +204,8 @@ def _elementwise(
         return 128 if beside <= 128 else max(ELEMENTS * 4 // beside, 16)
     if alone:
         return ALONE
+    if any(shape.count(axis.name) > 1 for shape in own):
+        return PAIRED
     if _paired(problem, axis.name, around):
         return max(min(ELEMENTS // beside, PAIRED), 1)
     tile, row = group_tile(problem), row_tile(problem)
@@ -359,6 +364,8 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
         warps, stages = (4 if few else 8), 3 if rows <= 64 else 2
     elif with_few_warps(problem, found, target):
         warps = 4
+    elif three and states(problem.ir) and has_given_scores(problem) and asynchronous(target):
+        warps = 4  # 8 cut 64 rows in two, and 16 to 320 bytes spill on sm_90
     if found.count == 1 and not found.fused and _deep(problem, found, target, blocks):
         stages = 4
     given = three and target.matrix_warps == 1 and has_given_scores(problem)

@@ -18,6 +18,7 @@ class Roles:
     """What the axes of a kernel do in its products.
 
     fused     a product is an operand of another one, as in attention
+    itemsize  bytes of the widest operand of any: beside products of float32 others are cheap
     """
 
     of: Mapping[str, frozenset[str]]  # tile axis -> of "rows", "columns", "summed", "batch"
@@ -79,8 +80,8 @@ def roles(kernel: ir.KernelIR) -> Roles:
     fused = any("summed" in r and r & {"rows", "columns"} for r in found.values()) or any(
         a is not b and summed(a) in b.type.shape for a in dots for b in dots
     )
-    narrow = min((itemsize(d.args[0].type.dtype) for d in dots), default=4)
-    return Roles({a: frozenset(r) for a, r in found.items()}, len(dots), fused, narrow)
+    widest = max((itemsize(d.args[0].type.dtype) for d in dots), default=4)
+    return Roles({a: frozenset(r) for a, r in found.items()}, len(dots), fused, widest)
 
 
 def minor(kernel: ir.KernelIR, axis: str) -> int:
