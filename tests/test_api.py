@@ -522,6 +522,25 @@ def test_what_a_kernel_has_not(kernel, name):
     assert not hasattr(kernel, name)
 
 
+DEVICE = "config=tile.Config(...) says blocks and what else a device wants"
+OPTIONS = {
+    "block_size": DEVICE,
+    "num_warps": DEVICE,
+    "autotune_effort": OTHERS["tune"],
+    "configs": OTHERS["tune"],
+    "static_shapes": 'rows="bucket" lets calls with some more or fewer rows share one program',
+    "taget": "did you mean target?",
+    "debug": "its options are config, target, interpret, checks, rows, max_recompiles",
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_of_other_decorators(name):
+    with pytest.raises(tile.CallError) as caught:
+        tile.kernel(**{name: 16})
+    assert str(caught.value) == f"tile.kernel has no option {name!r}\n  hint: {OPTIONS[name]}"
+
+
 def test_a_kernel_with_a_grid(kernel):
     with pytest.raises(tile.CallError) as caught:
         kernel[(1, 2)](X, OFFSETS)

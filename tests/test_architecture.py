@@ -206,17 +206,18 @@ BUDGET = {
     # what devices exchange between stages, and where they agree; several cotangents in a batch
     # forked.py; offsets past a bucket; rules.py; FSDP; shared heads
     # second gradients in torch, of what forward saved
-    "runtime": 8_022,  # views, moved rows in buckets; operations of torch: names, sizes traced
+    "runtime": 8_026,  # views, moved rows in buckets; operations of torch: names, traced sizes; words
     "aot": 1570,  # a worker that stays for JAX; tensor memory of sm_100; transfers beside kernels
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
-    "autotune": 2730,  # waits for transfers of XLA; what cannot be tuned; whose schedules those are
+    "autotune": 2749,  # waits for transfers of XLA; what cannot be tuned; schedules; no decorator
     "commands": 545,  # tune
     # of no package: api (configs, gradients, batches, torch), tuning, reference ...; the writer
     # what has no gradient; batches of parts
     # a first call defines the operation of torch
     # what targets are called by others
     # what a kernel and the package have instead of what others have
-    PACKAGE: 2850,  # subscripts; reads; refusals are values; looked_up.py, for both back ends
+    # options of other decorators
+    PACKAGE: 2869,  # subscripts; reads; refusals are values; looked_up.py, for both back ends
 }
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 60

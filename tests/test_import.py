@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +49,18 @@ def test_what_other_packages_call_it(name):
         getattr(tile, name)
     assert str(caught.value) == f"module 'tilelang' has no attribute {name!r}; {OTHERS[name]}"
     assert not hasattr(tile, name) and not hasattr(tile, "_of_nobody")
+
+
+def test_the_decorator_of_two_others_is_a_package_here():
+    """Whether it was imported already or not, as it is after the first kernel."""
+    run = python("import tilelang as tile\n@tile.autotune(configs=[])\ndef f(x): return x")
+    said = "tile.tune(k, [arguments, ...]) finds a config and keeps it"
+    attribute = "AttributeError: module 'tilelang' has no attribute 'autotune'"
+    assert run.stderr.endswith(f"{attribute}; {said}\n")
+    decorator: Any = import_module("tilelang.autotune")
+    with pytest.raises(tile.CallError) as caught:
+        decorator(configs=[])
+    assert str(caught.value) == f"tile.autotune is no decorator\n  hint: {said}"
 
 
 def test_decorating_loads_no_stage():

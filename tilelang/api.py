@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from .autotune import lock as locks
 from .errors import CallError, TileError
-from .instead import OF_KERNEL, absent
+from .instead import OF_KERNEL, absent, refuse_options
 from .runtime import bridge, pickled
 from .runtime.choices import Choices
 from .runtime.dynamo import Entries, in_graph, keep_out, traced
@@ -776,6 +776,7 @@ def kernel(
     checks: bool | None = None,
     rows: Rows = "exact",
     max_recompiles: int | None = None,
+    **others: Any,
 ) -> Kernel | Callable[[Callable[..., Any]], Kernel]:
     """Makes a kernel of a function that loops over tiles; use as `@tile.kernel` or with options.
 
@@ -787,6 +788,7 @@ def kernel(
     rows       "bucket": calls with some more or fewer ragged rows share one program
     max_recompiles  how often the kernel may be compiled anew before that is an error
     """
+    refuse_options(others, kernel.__kwdefaults__)
     made = functools.partial(
         Kernel, config=config, target=target, interpret=interpret, checks=checks, rows=rows,
         max_recompiles=max_recompiles,

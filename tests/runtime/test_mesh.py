@@ -84,8 +84,9 @@ REFUSED = {
         "dimension 0 of x is sharded over mesh axis 'd', which kernel running_sum cannot be "
         "split over: something is stored in the loop over t\n"
         + place("tests/transforms/test_stages.py", "running_sum", RAGGED)
-        + "  hint: replicate it, jax.sharding.reshard(x, PartitionSpec()), shard dimension 1 "
-        "instead, or call the kernel inside jax.shard_map, which gives it one shard at a time"
+        + "  hint: replicate it, jax.sharding.reshard(x, NamedSharding(mesh, PartitionSpec())), "
+        "shard dimension 1 instead, or call the kernel inside jax.shard_map, which gives it one "
+        "shard at a time"
     ),
     "offsets": (
         "dimension 0 of offsets is sharded over mesh axis 'd', which kernel grouped_gemm cannot be "
@@ -93,8 +94,9 @@ REFUSED = {
         '  File "examples/jagged/grouped_gemm.py", line 37\n'
         "    for g in hl.grid(G):\n"
         f"    {'^' * 19}\n"
-        "  hint: replicate it, jax.sharding.reshard(offsets, PartitionSpec()), or call the kernel "
-        "inside jax.shard_map, which gives it one shard at a time"
+        "  hint: replicate it, jax.sharding.reshard(offsets, NamedSharding(mesh, "
+        "PartitionSpec())), or call the kernel inside "
+        "jax.shard_map, which gives it one shard at a time"
     ),
     "twice": (
         "dimension 2 of w is sharded over mesh axis 'a', which kernel grouped_gemm cannot be split "
@@ -102,7 +104,8 @@ REFUSED = {
         '  File "examples/jagged/grouped_gemm.py", line 38\n'
         "    for tm, tn in hl.tile([offsets[g], 0], [offsets[g + 1], N], max_extent=[M, N]):\n"
         f"    {'^' * 78}\n"
-        "  hint: replicate it, jax.sharding.reshard(w, PartitionSpec()), or call the kernel inside "
+        "  hint: replicate it, jax.sharding.reshard(w, NamedSharding(mesh, PartitionSpec())), "
+        "or call the kernel inside "
         "jax.shard_map, which gives it one shard at a time"
     ),
 }
@@ -114,14 +117,16 @@ REFUSED["heads of one key"] = (
     '  File "examples/jagged/varlen_attention.py", line 50\n'
     "    for h, b in hl.grid([H, offsets.shape[0] - 1]):\n"
     f"    {'^' * 46}\n"
-    "  hint: replicate it, jax.sharding.reshard(q, PartitionSpec()), or call the kernel inside "
+    "  hint: replicate it, jax.sharding.reshard(q, NamedSharding(mesh, PartitionSpec())), "
+    "or call the kernel inside "
     "jax.shard_map, which gives it one shard at a time"
 )
 REFUSED["columns of three heads"] = (
     "dimension 1 of x is sharded over mesh axis 'd', which kernel heads_of_columns cannot be "
     "split over: 8 of its 24 positions stay together, and 3 is no multiple of the mesh's size\n"
     + place("tests/transforms/test_partition.py", "heads_of_columns", "for h in hl.grid(H):")
-    + "  hint: replicate it, jax.sharding.reshard(x, PartitionSpec()), or call the kernel inside "
+    + "  hint: replicate it, jax.sharding.reshard(x, NamedSharding(mesh, PartitionSpec())), "
+    "or call the kernel inside "
     "jax.shard_map, which gives it one shard at a time"
 )
 

@@ -6,15 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import tilelang as tile
 import tilelang.language as hl
 from examples.dense.flash_attention import flash_attention
 from examples.jagged.grouped_gemm import grouped_gemm
 from examples.jagged.grouped_query_attention import grouped_query_attention
-from tests.derivatives import parsed
+from tests.derivatives import derived, parsed
 from tests.transforms.test_stages import running_sum, shares
+from tilelang.analysis import analyze
 from tilelang.errors import CallError
 from tilelang.runtime import auto_axes
 from tilelang.runtime.sharding import settled, splittable
@@ -63,9 +64,46 @@ def test_what_no_loop_runs_along_is_refused():
         f'  File "{grouped_gemm.__wrapped__.__code__.co_filename}", line 37\n'
         "    for g in hl.grid(G):\n"
         "    ^^^^^^^^^^^^^^^^^^^\n"
-        "  hint: replicate it, jax.lax.with_sharding_constraint(offsets, PartitionSpec()), or call "
-        "the kernel inside jax.shard_map, which gives it one shard at a time"
+        "  hint: replicate it, jax.lax.with_sharding_constraint(offsets, NamedSharding(mesh, "
+        "PartitionSpec())), "
+        "or call the kernel inside "
+        "jax.shard_map, which gives it one shard at a time"
     )
+
+
+@tile.kernel
+def added(x, ids):
+    y = hl.zeros([4, x.shape[1]], dtype=hl.float32)
+    for t, n in hl.tile(x.shape):
+        hl.atomic_add(y, [ids[t], n], x[t, n])
+    return y
+
+
+def test_the_argument_of_a_derived_kernel_is_named_as_the_author_named_it():
+    """No program has d_y: what it is the gradient of can be replicated, and it is, too, then."""
+    _, made = derived(added, (np.zeros((8, 6), np.float32), np.zeros(8, np.int32)))
+    (launch,) = made.launches
+    with pytest.raises(CallError) as caught:
+        settled(launch.kernel, analyze(launch.kernel), {"d_y": (("a",), ())}, {}, SIZES)
+    assert str(caught.value).startswith(
+        "dimension 0 of d_y is sharded over mesh axis 'a', which kernel added_d_x cannot be split "
+        "over: no loop of the kernel runs along it alone\n"
+    )
+    assert caught.value.hint == (
+        "replicate y, of which it is the gradient, jax.lax.with_sharding_constraint(y, "
+        "NamedSharding(mesh, PartitionSpec())), shard dimension 1 instead, or call the kernel "
+        "inside jax.shard_map, which gives it one shard at a time"
+    )
+
+
+def test_replicating_needs_no_mesh_around_the_program():
+    mesh = jax.make_mesh((1,), ("a",), axis_types=(AxisType.Auto,))
+    x = jnp.arange(12.0).reshape(4, 3)
+    with pytest.raises(CallError) as caught:
+        split([("offsets", (("a",),))])
+    hint = caught.value.hint.split(", ", 1)[1].split(", or call")[0]
+    known = {"offsets": x, "mesh": mesh, "NamedSharding": NamedSharding, "jax": jax}
+    assert (eval(hint, known | {"PartitionSpec": PartitionSpec}) == x).all()
 
 
 def rule(kernel, arguments, operands):

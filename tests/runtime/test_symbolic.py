@@ -159,3 +159,22 @@ def test_offsets_past_the_end():
 def test_a_planted_bug_about_offsets_past_the_end(monkeypatch):
     monkeypatch.setattr(symbolic, "ends", lambda ir: {})
     assert not past_the_end()
+
+
+@tile.kernel(rows="bucket")
+def boxes(x, offsets, L: hl.constexpr):
+    y = hl.zeros([offsets.shape[0] - 1, L, x.shape[1]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g + 1] - offsets[g], max_extent=L):
+            y[g, t, :] = x[offsets[g] + t.index, :]
+    return y
+
+
+def test_a_symbol_as_a_number_is_refused():
+    rows = symbol("rows <= 200")
+    with pytest.raises(CallError) as caught:
+        exported(lambda x, offsets: boxes(x, offsets, x.shape[0]), spec(rows, 8), OFFSETS)
+    assert str(caught.value) == (
+        "L is the symbol rows, and kernels are made for numbers\n"
+        '  hint: pass an array of that many rows, whose shape the kernel reads, with rows="bucket"'
+    )

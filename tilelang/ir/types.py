@@ -335,6 +335,7 @@ class Tensor:
     role "view": `view` says of what.
 
     given  the shape in which a parameter comes, and goes back, where a pass sees it in another
+    of     the author's array that this is the gradient of, in a kernel that was derived
     """
 
     name: str
@@ -346,6 +347,7 @@ class Tensor:
     view: View | None = None
     mutated: bool = False
     given: tuple[int, ...] | None = None
+    of: str | None = None
 
     def seen(
         self, name: str, view: View, shape: tuple[int, ...] | None = None, dtype: str | None = None

@@ -321,12 +321,14 @@ def _refused(
     instead: str = "",
 ) -> CallError:
     tensor, dim = place
+    of = ir.tensor(tensor).of  # a derived kernel's argument stands nowhere in the program
+    whole = f"replicate {of}, of which it is the gradient" if of else "replicate it"
     return CallError(
         f"dimension {dim} of {tensor} is sharded over mesh axis {_listed(names)}, which kernel "
         f"{ir.name} cannot be split over: {why}",
         loc,
-        hint=f"replicate it, {how}({tensor}, PartitionSpec()), {instead}or call the kernel "
-        "inside jax.shard_map, which gives it one shard at a time",
+        hint=f"{whole}, {how}({of or tensor}, NamedSharding(mesh, PartitionSpec())), {instead}or "
+        "call the kernel inside jax.shard_map, which gives it one shard at a time",
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import FunctionType
 
 from ..errors import CallError, Loc, nearest
+from ..instead import of_option
 from ..reads import is_kernel
 
 RESERVED = ("config", "target")
@@ -114,10 +115,9 @@ def _check_keyword(sig: Signature, name: str, given: Mapping[str, object]) -> No
             planned = f"{name} is not taken here, where {sig.kernel} is not planned"
             raise CallError(planned, hint=known)
         close = nearest(name, (*sig.names, *RESERVED))
-        hint = f"did you mean {close}? {known}" if close else known
-        if name.lower().startswith(("block", "num_", "tile")):
-            hint = "config=tile.Config(...) says blocks and what else a device wants; " + known
-        raise CallError(f"{sig.kernel} has no parameter named {name!r}", hint=hint)
+        hint = f"did you mean {close}? " if close else ""
+        hint = hint or (f"{of_option(name)}; " if of_option(name) else "")
+        raise CallError(f"{sig.kernel} has no parameter named {name!r}", hint=hint + known)
 
 
 def _takes(sig: Signature) -> str:

@@ -125,7 +125,8 @@ class _Program:
     def declared(self, name: str, like: str, dtype: str | None = None) -> str:
         """An array of the backward program, of the shape of one of the kernel's."""
         own = self.kernel.tensor(like)
-        self.arrays[name] = ir.Tensor(name, own.shape, dtype or own.dtype, "input", own.loc)
+        made = dtype or own.dtype
+        self.arrays[name] = ir.Tensor(name, own.shape, made, "input", own.loc, of=like)
         return name
 
     def given(self, result: str, cotangent: str) -> None:
