@@ -522,6 +522,18 @@ def shape_of_a_number(x, scalar):
     return y
 
 
+def number_without_dimensions(v, n):
+    r"""ParseError: TypeError: 'int' object is not subscriptable
+      y[t] = v[t] / n[()]
+                    ^^^^^
+    hint: without [()] it may be a number, or an array without dimensions
+    """
+    y = hl.zeros_like(v)
+    for t in hl.tile(v.shape[0]):
+        y[t] = v[t] / n[()]
+    return y
+
+
 def host_list_index_error(x):
     r"""ParseError: IndexError: list index out of range
       y = hl.zeros([40, sizes[1]])

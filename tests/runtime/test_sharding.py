@@ -96,6 +96,46 @@ def test_the_argument_of_a_derived_kernel_is_named_as_the_author_named_it():
     )
 
 
+@tile.kernel
+def rows_doubled(x):
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = x[t, :] * 2
+    return y
+
+
+@tile.kernel
+def backwards_doubled(x):
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = x[x.shape[0] - 1 - t.index, :] * 2
+    return y
+
+
+WHOLE = "it is taken whole, by `:`", "loop over it, hl.tile(...), "
+ALONE = "no loop of the kernel runs along it alone", ""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dim", "why", "loop"), [(rows_doubled, 1, *WHOLE), (backwards_doubled, 0, *ALONE)]
+)
+def test_why_a_dimension_of_no_loop_is_not_split(kernel, dim, why, loop):
+    """A loop over what is taken whole splits it; rows in another order are of no loop."""
+    ir, facts = parsed(kernel, (np.zeros((8, 6), np.float32),))
+    with pytest.raises(CallError) as caught:
+        settled(ir, facts, {"x": tuple(("a",) if n == dim else () for n in (0, 1))}, {}, SIZES)
+    assert caught.value.what == (
+        f"dimension {dim} of x is sharded over mesh axis 'a', which kernel {ir.name} cannot be "
+        f"split over: {why}"
+    )
+    instead = "shard dimension 0 instead, " if kernel is rows_doubled else ""
+    assert caught.value.hint == (
+        "replicate it, jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec())), "
+        f"{loop}{instead}or call the kernel inside jax.shard_map, which gives it one shard at a "
+        "time"
+    )
+
+
 def test_replicating_needs_no_mesh_around_the_program():
     mesh = jax.make_mesh((1,), ("a",), axis_types=(AxisType.Auto,))
     x = jnp.arange(12.0).reshape(4, 3)

@@ -41,6 +41,8 @@ def reading(loc: Loc, read: Callable[..., Any], *args: Any, **kwargs: Any) -> An
 def _advice(error: Exception, args: tuple[Any, ...], loc: Loc) -> str:
     """What to write instead of host code that failed with these arguments."""
     module = str(getattr(args[0], "__module__", "")) if args else ""
+    if isinstance(error, TypeError) and args[1:] == ((),) and isinstance(args[0], int | float):
+        return "without [()] it may be a number, or an array without dimensions"
     if module.startswith("triton.") or "pallas" in module:
         return "x[t] loads what a tile covers, y[t] = ... stores it; t.begin and t.index say where"
     if isinstance(error, AttributeError) and error.name in ("shape", "dtype", "ndim"):

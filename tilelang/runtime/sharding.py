@@ -23,7 +23,7 @@ from ..analysis.facts import Facts
 from ..errors import CallError, Loc
 from ..ir import KernelIR
 from ..transforms.local import local, more
-from ..transforms.partition import Factor, factors
+from ..transforms.partition import Factor, factors, is_taken_whole
 from ..transforms.stages import staged
 
 Names = tuple[str, ...]  # mesh axes
@@ -272,15 +272,23 @@ def _factor(
     found = next((f for f in every if place in f.dims | f.edges), None)
     instead = _others(every, place[0])
     if found is None:
-        seen = any(ir.root(t.name) == place[0] != t.name for t in ir.tensors)
-        why = "no loop of the kernel runs along it alone"
-        why = f"{place[0]} is reshaped or transposed" if seen else why
-        raise _refused(ir, place, names, why, ir.tensor(place[0]).loc, how, instead)
+        why, loop = _not_along(ir, place)
+        raise _refused(ir, place, names, why, ir.tensor(place[0]).loc, how, loop + instead)
     if found.kind is None:
         raise _refused(ir, place, names, found.why, found.loc, how, instead)
     if place in found.edges:
         raise _refused(ir, place, names, "offsets are needed as a whole", found.loc, how)
     return found
+
+
+def _not_along(ir: KernelIR, place: tuple[str, int]) -> tuple[str, str]:
+    """What is in the way of a dimension of no factor, and what the author may change."""
+    if any(ir.root(t.name) == place[0] != t.name for t in ir.tensors):
+        return f"{place[0]} is reshaped or transposed", ""
+    if is_taken_whole(ir, place):
+        written = ir.tensor(place[0]).of is None  # the derived kernels have the author's loops
+        return "it is taken whole, by `:`", "loop over it, hl.tile(...), " if written else ""
+    return "no loop of the kernel runs along it alone", ""
 
 
 def _others(every: Sequence[Factor], tensor: str) -> str:
