@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from tilelang.analysis import analyze
-from tilelang.errors import TileError
+from tilelang.errors import Loc, TileError
 from tilelang.ir import Apply, KernelIR, every_expr, every_store
-from tilelang.language.dtypes import is_float
+from tilelang.language.dtypes import FLOATS, is_float
 from tilelang.reference import GARBAGE, evaluate
 from tilelang.transforms.local import local, more
 from tilelang.transforms.partition import Factor, factors
@@ -18,10 +20,39 @@ from tilelang.transforms.stages import Stage, staged
 
 Arrays = Mapping[str, np.ndarray]
 COUNTS = (2, 3, 4)
+NARROW = frozenset(FLOATS) - {"float32"}
 
 
 def divided(ir: KernelIR, arrays: Arrays) -> Iterator[str]:
-    """Every factor that may be split, into all of its divisors up to 4: what is not the whole."""
+    """Every factor that may be split, into all of its divisors up to 4: what is not the whole.
+
+    A kernel of narrow floats is divided as it is, and as one of float32, in which rounding hides
+    nothing.
+    """
+    yield from _divided(ir, arrays)
+    wide = _widened(ir, {})
+    if wide != ir:
+        given = {t.name: arrays[t.name].astype(t.dtype) for t in wide.tensors if t.name in arrays}
+        yield from _divided(wide, {**arrays, **given})
+
+
+def _widened(value: Any, known: dict[int, Any]) -> Any:
+    """The IR with float32 in the place of all narrow floats; what is shared stays shared."""
+    if id(value) in known:
+        return known[id(value)]
+    made = value
+    if isinstance(value, tuple):
+        made = tuple(_widened(v, known) for v in value)
+    elif is_dataclass(value) and not isinstance(value, type | Loc):
+        own = {f.name: getattr(value, f.name) for f in fields(value)}
+        made = replace(value, **{name: _widened(v, known) for name, v in own.items()})
+    elif isinstance(value, str) and value in NARROW:
+        made = "float32"
+    known[id(value)] = made
+    return made
+
+
+def _divided(ir: KernelIR, arrays: Arrays) -> Iterator[str]:
     whole, facts = evaluate(ir, arrays), analyze(ir)
     every = factors(ir, facts)
     for factor in every:

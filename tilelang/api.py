@@ -788,7 +788,7 @@ def kernel(
     rows       "bucket": calls with some more or fewer ragged rows share one program
     max_recompiles  how often the kernel may be compiled anew before that is an error
     """
-    refuse_options(others, kernel.__kwdefaults__)
+    refuse_options(others, kernel.__kwdefaults__ or ())
     made = functools.partial(
         Kernel, config=config, target=target, interpret=interpret, checks=checks, rows=rows,
         max_recompiles=max_recompiles,
