@@ -21,9 +21,9 @@ from jax.sharding import PartitionSpec
 
 from ..analysis.facts import Facts
 from ..errors import CallError, Loc
-from ..ir import KernelIR
+from ..ir import KernelIR, Span, every_access
 from ..transforms.local import local, more
-from ..transforms.partition import Factor, factors, is_taken_whole
+from ..transforms.partition import Factor, factors
 from ..transforms.stages import staged
 
 Names = tuple[str, ...]  # mesh axes
@@ -285,8 +285,10 @@ def _not_along(ir: KernelIR, place: tuple[str, int]) -> tuple[str, str]:
     """What is in the way of a dimension of no factor, and what the author may change."""
     if any(ir.root(t.name) == place[0] != t.name for t in ir.tensors):
         return f"{place[0]} is reshaped or transposed", ""
-    if is_taken_whole(ir, place):
-        written = ir.tensor(place[0]).of is None  # the derived kernels have the author's loops
+    tensor, dim = place
+    taken = [a.index[dim] for a in every_access(ir.body, ir.axes) if a.tensor == tensor]
+    if taken and all(isinstance(entry, Span) for entry in taken):
+        written = ir.tensor(tensor).of is None  # the derived kernels have the author's loops
         return "it is taken whole, by `:`", "loop over it, hl.tile(...), " if written else ""
     return "no loop of the kernel runs along it alone", ""
 

@@ -39,7 +39,6 @@ from ..ir import (
     KernelIR,
     Load,
     Loop,
-    Span,
     Stmt,
     Store,
     TileScalar,
@@ -129,12 +128,6 @@ def factors(ir: KernelIR, facts: Facts) -> tuple[Factor, ...]:
     ir = with_places(ir)
     known = _Kernel(ir, facts, definitions(ir), tuple(_references(ir)), alike(ir))
     return tuple(_factor(axes, known) for axes in _components(known))
-
-
-def is_taken_whole(ir: KernelIR, place: Place) -> bool:
-    """Whether a dimension is only ever read and stored by `:`, which a loop over it could do."""
-    entries = [entry for tensor, dim, entry in _references(ir) if (tensor, dim) == place]
-    return bool(entries) and all(isinstance(entry, Span) for entry in entries)
 
 
 def _references(ir: KernelIR) -> Iterator[tuple[str, int, Index]]:
