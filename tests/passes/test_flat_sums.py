@@ -42,7 +42,9 @@ def summed(
     return matrix_products(k.ir(), width)
 
 
-PRODUCT = "multiply(reshape(x[b, m, k], [m, k], merged=True), reshape(w[b, k, n], [k, n], merged=True)"
+PRODUCT = (
+    "multiply(reshape(x[b, m, k], [m, k], merged=True), reshape(w[b, k, n], [k, n], merged=True)"
+)
 
 
 def test_a_batch_of_one_is_carried_as_a_matrix():

@@ -84,13 +84,10 @@ def describe(name: str, value: Any) -> Described | None:
     Raises CallError naming the argument for dtypes and layouts that no kernel takes.
     """
     home = home_of(type(value))
-    if (
-        home is None and type(value).__name__ == "_DimExpr"
-    ):  # a length that `jax.export` leaves open
+    if home is None and type(value).__name__ == "_DimExpr":  # a length that jax.export leaves open
+        what = f"{name} is the symbol {value}, and kernels are made for numbers"
         hint = 'pass an array of that many rows, whose shape the kernel reads, with rows="bucket"'
-        raise CallError(
-            f"{name} is the symbol {value}, and kernels are made for numbers", hint=hint
-        )
+        raise CallError(what, hint=hint)
     if home is None:
         return None
     if home == "torch":
