@@ -427,6 +427,25 @@ def test_explain_counts_tiles_from_where_ranges_begin():
     assert "tm: 80 positions computed for 45 useful ones (5 tiles of 16, 44% padding)" in text
 
 
+def test_explain_leaves_out_ranges_that_a_device_computes():
+    """An `if` that becomes a range holds a remainder as GPUs have it."""
+
+    @tile.kernel
+    def every_other(x, offsets):
+        y = hl.zeros_like(x)
+        for t in hl.tile(x.shape[0]):
+            y[t, :] = x[t, :] * 2.0
+        for g in hl.grid(offsets.shape[0] - 1):
+            if g % 2 == 1:
+                for t in hl.tile(offsets[g], offsets[g + 1]):
+                    y[t, :] = -x[t, :]
+        return y
+
+    x, offsets = np.ones((38, 4), np.float32), np.array([0, 9, 20, 38], np.int32)
+    text = every_other.explain(x, offsets, target="cuda:sm90")
+    assert "every_other(x: float32[38, 4], offsets: int32[4])" in text
+
+
 def test_explain_leaves_out_ranges_of_parts():
     """The default cuts this sum into parts, which begin where a loop of the plan says."""
     subject = next(s for s in SUBJECTS if s.name == "long_sum")

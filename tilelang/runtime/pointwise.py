@@ -121,6 +121,8 @@ def _joined(fn: Callable[..., Any], parts: list[Term]) -> Term:
 
 
 def _apply(expr: Apply, ahead: KnownAhead) -> Term | None:
+    if expr.op not in OPS:  # a device's own
+        return None
     args = _every(term(a, ahead) for a in expr.args)
     exact = expr.op in ELEMENTWISE and expr.op != "pow"  # NumPy's raises if negative
     if args is None or not exact or expr.type.dtype not in (*INTEGERS, "bool"):
