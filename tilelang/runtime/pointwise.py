@@ -38,7 +38,7 @@ from ..ir import (
 from ..ir.integers import INT, add, const
 from ..language import dtypes
 from ..language.evaluate import compute
-from ..language.op import ELEMENTWISE
+from ..language.op import ELEMENTWISE, kind_of
 
 Arrays = Mapping[str, np.ndarray]
 Points = Mapping[str, Any]  # axis -> one int per point, or one int for all
@@ -121,7 +121,7 @@ def _joined(fn: Callable[..., Any], parts: list[Term]) -> Term:
 
 
 def _apply(expr: Apply, ahead: KnownAhead) -> Term | None:
-    if expr.op not in OPS:  # a device's own
+    if kind_of(expr.op) == "other":  # a device's own
         return None
     args = _every(term(a, ahead) for a in expr.args)
     exact = expr.op in ELEMENTWISE and expr.op != "pow"  # NumPy's raises if negative
