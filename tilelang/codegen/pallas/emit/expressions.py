@@ -258,7 +258,8 @@ class Printer:
                 if axis and (near := self.launch.axis(axis)).near is not None:
                     return f"pl.ds({flat(self._origin(near))}, {near.size})"
                 tile = Atom(self.names.axes[axis]) if number is None else self.node(number)
-                return f"pl.ds({flat(infix('*', tile, Atom(str(block))))}, {block})"
+                place = infix("*", tile, Atom(str(block))) if block > 1 else tile
+                return f"pl.ds({flat(place)}, {block})"
             case _:
                 assert_never(select)
 

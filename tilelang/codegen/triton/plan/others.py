@@ -1,7 +1,7 @@
 """with_others(steps): lanes that a mask leaves out hold what is wanted of them as they are read.
 
-    x = load(x_ptr, mask=inside, other=0.0)        x = load(x_ptr, mask=inside, other=-inf)
-    rows = where(inside, x.to(float32), -inf)  ->  rows = x.to(float32)
+x = load(x_ptr, mask=inside, other=0.0)        x = load(x_ptr, mask=inside, other=-inf)
+rows = where(inside, x.to(float32), -inf)  ->  rows = x.to(float32)
 """
 
 from __future__ import annotations

@@ -214,7 +214,8 @@ def selected(
             case physical.All(), ir.At(expr), Packed() if (
                 rows := rows_read(scope.arrays, window, dim, place)
             ) < dim.rows:
-                return physical.Step("", rows, physical.Tiles(position(expr), rows))
+                here = position(expr)
+                return physical.Step("", rows, physical.Tiles(here, rows) if rows > 1 else here)
             case _:
                 return select
 

@@ -17,13 +17,18 @@ NONE: Mapping[str, Dim] = MappingProxyType({})
 
 
 def rows_read(arrays: Arrays, window: Window, dim: Packed, place: int) -> int:
-    """Of a block with a single position that is meant, how many are looked at: a register tile.
+    """Of a block with a single position that is meant, how many are looked at.
 
+    A register tile; of numbers of 32 bits the row alone, which TPUs load and store wherever it is.
     `place` counts dimensions from the last one: 1.
     """
-    tile = arrays.target.tile(place, itemsize(window.dtype))
-    many = place == 2 and dim.rows > FEW * tile and dim.rows % tile == 0
-    return tile if many else dim.rows
+    size = itemsize(window.dtype)
+    tile = arrays.target.tile(place, size)
+    if place != 2 or dim.rows <= FEW * tile:
+        return dim.rows
+    if size == 4:
+        return 1
+    return tile if dim.rows % tile == 0 else dim.rows
 
 
 def block_shape(
