@@ -7,6 +7,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from examples.jagged.jagged_attention_backward import backward_q
 from tests.analysis.test_folds import S, carried
 from tilelang.analysis import cuts, drawn
 from tilelang.errors import ParseError
@@ -275,10 +276,29 @@ def test_a_sum_of_what_the_kernel_stored_before():
     np.testing.assert_allclose(made[0], 2.0 * X.sum(0), rtol=1e-5)
 
 
+def of_many_turns(fold):
+    """A fold of rows that a loop of more turns makes than are computed."""
+
+    @tile.kernel
+    def kernel(x):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+            for tm in hl.tile(x.shape[0]):
+                rows = x[tm, :]
+                for turn in hl.grid(40):
+                    rows = rows * 0.5 + x[turn, 0]
+                acc = fold(acc, rows)
+            y[g, :] = acc
+        return y
+
+    return kernel
+
+
 @pytest.mark.parametrize("fold", [last, lambda acc, rows: acc + rows.amax(0)])
 def test_what_the_form_shows_needs_no_numbers(fold):
     with pytest.raises(ParseError, match="the result would depend on the block of tm"):
-        stored_before(fold).source(X)
+        of_many_turns(fold).source(X)
 
 
 def left_behind(where):
@@ -491,3 +511,12 @@ def test_planted_memory_of_which_nothing_is_known(monkeypatch):
     mean = BY_THE_TILE["mean"]
     for values in ((mean,), (lambda rows, t: rows, mean)):
         in_two_loops(*values).source(X)
+
+
+@pytest.mark.parametrize("rows", [38, 100])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_large_numbers_that_cancel_are_no_difference(rows, dtype):
+    """Of numbers of both signs exp makes 1e9: in float32 sums differ by more than what is left."""
+    values, saved = tile.spec((4, rows, 64), dtype), tile.spec((4, rows), "float32")
+    given = (*[values] * 4, saved, values, tile.spec((4,), "int32"))
+    assert tile.kernel(backward_q.__wrapped__).lower(*given).facts.folds == ()

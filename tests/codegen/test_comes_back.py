@@ -231,7 +231,7 @@ BUGS = (
 def test_a_planted_bug_is_caught(what, name, wrong, monkeypatch):
     monkeypatch.setattr(launch, name, wrong)
     with pytest.raises(AssertionError):
-        test_the_last_range_has_the_last_word(66, False)
+        test_the_last_range_has_the_last_word(66, 16, False)
 
 
 @needs_libtpu

@@ -554,11 +554,16 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "made-up numbers are rounded", drawn.Drawn, "dtype",
+        lambda memory, name: "float32" if name.startswith(("f", "b")) and name != "bool" else name,
+        lambda: test_cuts.test_large_numbers_that_cancel_are_no_difference(38, "float32"),
+    ),
+    Mutation(
         "what the last tile made is taken", folds, "of_lanes", lambda part: (),
         lambda: test_cuts.test_what_the_form_shows_needs_no_numbers(test_cuts.last),
     ),
     Mutation(
-        "the greatest of every tile is added", folds, "kind", lambda expr: "",
+        "the greatest of every tile is added", folds, "kind_of", lambda op: "",
         test_folds.test_the_words_for_a_fold_of_other_folds,
     ),
     Mutation(
@@ -753,7 +758,7 @@ MUTATIONS = (
         test_late_carries.test_which_constants_are_spread,
     ),
     Mutation(
-        "what is computed of a constant is that", late_carries, "OPS", {},
+        "what is computed of a constant is that", late_carries, "ELEMENTWISE", frozenset(),
         test_late_carries.test_a_constant_that_is_computed_is_no_other,
     ),
     Mutation(
@@ -797,7 +802,7 @@ MUTATIONS = (
         test_rewriting.test_every_operand_of_an_expression,
     ),
     Mutation(
-        "groups without rows in a tile change what they carry", lifted_groups, "adds_rows",
+        "groups without rows in a tile change what they carry", lifted_groups, "takes_rows",
         lambda *_: True, lambda: test_block_groups.test_what_rows_and_groups_may_use_of_each_other(
             test_block_groups.faded, (), test_block_groups.faded_oracle
         ),

@@ -24,7 +24,7 @@ def noticed(name):
             tile.kernel(fn).source(*arrays(specs))
         except tile.ParseError as refusal:
             # another proof stands behind this one: of positions, or what numbers show
-            shown = name in PLAIN and refusal.hint.endswith("carries a part of it")
+            shown = name in PLAIN and refusal.hint.startswith("store what the loop of")
             return "takes in" in refusal.what or shown
         return True
     program = RUN[name]

@@ -71,8 +71,8 @@ class Drawn:
         return found if load.mask is None else np.where(moment.value(load.mask), found, load.other)
 
     def dtype(self, name: str) -> str:
-        """Narrow floats are not rounded: that is no difference that an author means."""
-        return "float32" if is_float(name) else name
+        """What is rounded is no difference that an author means: large numbers may cancel."""
+        return "float64" if is_float(name) else name
 
     def numbers(self, name: str, dtype: str, at: Iterable[Array], shape: tuple[int, ...]) -> Array:
         """One for each position; floats that grow, so that maxima move, and either bool."""

@@ -113,7 +113,7 @@ def _limit(dtype: str, sign: int) -> bool | int | float:
         return sign > 0
     if dtype == "float8_e4m3fn":  # has no infinity
         return sign * 448.0
-    if is_float(dtype):
+    if to_numpy(dtype).kind not in "iu":
         return sign * math.inf
     limits = np.iinfo(to_numpy(dtype))
     return int(limits.max if sign > 0 else limits.min)
