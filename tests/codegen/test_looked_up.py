@@ -267,7 +267,7 @@ def test_a_form_that_one_long_group_makes_slow_is_not_taken_for_a_little():
 
 
 def test_a_choice_by_even_groups_alone_is_found(monkeypatch):
-    monkeypatch.setattr(search, "_unevenly", lambda _: 0.0)
+    monkeypatch.setattr(search, "_unevenly", lambda *_: 0.0)
     assert block_of(tile.Kernel(shortened._fn), *MANY) is None
 
 

@@ -127,6 +127,7 @@ from tilelang.ir import (
     statements,
 )
 from tilelang.language.build import binary
+from tilelang.language.dtypes import is_float
 from tilelang.passes import (
     drop_implied_masks,
     drop_unused,
@@ -555,7 +556,7 @@ MUTATIONS = (
     ),
     Mutation(
         "made-up numbers are rounded", drawn.Drawn, "dtype",
-        lambda memory, name: "float32" if name.startswith(("f", "b")) and name != "bool" else name,
+        lambda memory, name: "float32" if is_float(name) else name,
         lambda: test_cuts.test_large_numbers_that_cancel_are_no_difference(38, "float32"),
     ),
     Mutation(

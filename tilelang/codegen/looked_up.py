@@ -8,10 +8,25 @@ So the language says it, and so it is computed where nothing else is better.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from tilelang.ir import Apply, At, Const, Expr, Load, Var, integers
+from tilelang.ir import (
+    Apply,
+    Assign,
+    At,
+    Const,
+    Expr,
+    KernelIR,
+    Load,
+    Span,
+    Stmt,
+    Type,
+    Var,
+    integers,
+)
+from tilelang.ir.traversal import map_body
+from tilelang.passes.drop_unused import drop_unused
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,49 @@ class LookedUp:
         found = load_of(self.number)
         assert found is not None
         return found
+
+    def is_whole(self, kernel: KernelIR) -> bool:
+        """Whether it is of all numbers of the table along that dimension."""
+        size = kernel.tensor(self.load.tensor).shape[self.dim]
+        return (self.first, self.last) == (0, size - 1)
+
+    def row(self, tensor: str, length: int) -> Expr:
+        """The first numbers along the dimension of a tensor like the table, cast as one is."""
+        load, dim = self.load, self.dim
+        index = (*load.index[:dim], Span(0, length), *load.index[dim + 1 :])
+        row = replace(load, tensor=tensor, index=index, type=Type((length,), load.type.dtype))
+        if self.number is load:
+            return row
+        return Apply("cast", (row,), Type((length,), self.number.type.dtype))
+
+    def applied(self, op: str, *args: Expr) -> Expr:
+        """An operation of a back end in place of the last select."""
+        kind = replace(self.number.type, shape=self.place.type.shape)
+        return Apply(op, args, kind, (), self.load.loc)
+
+
+def with_tables(kernel: KernelIR, made: Callable[[LookedUp], Expr | None]) -> KernelIR:
+    """The kernel with what `made` gives in place of selects, which may be none.
+
+    Tables that it stores to stay: they are read when the selects are.
+    """
+    stored = kernel.stored()
+    found: dict[str, LookedUp] = {}
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...]:
+        if not isinstance(stmt, Assign):
+            return (stmt,)
+        picked = looked_up(stmt.value, found)
+        if picked is None or kernel.root(picked.load.tensor) in stored:
+            return (stmt,)
+        found[stmt.name] = picked
+        value = made(picked)
+        return (stmt if value is None else replace(stmt, value=value),)
+
+    body = map_body(kernel.body, change)
+    if body == kernel.body:
+        return kernel
+    return replace(kernel, body=drop_unused(body, kernel.axes, found.keys()))
 
 
 def looked_up(value: Expr, found: Mapping[str, LookedUp]) -> LookedUp | None:

@@ -1,4 +1,4 @@
-"""Groups: the functions of a module whose steps sum, or move, the rows of many groups."""
+"""Functions that a module has besides its kernels: sums and moves of rows, tables, parts."""
 
 from __future__ import annotations
 

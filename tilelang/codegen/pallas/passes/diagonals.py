@@ -14,15 +14,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilelang.codegen.looked_up import LookedUp, looked_up
+from tilelang.codegen.looked_up import LookedUp, with_tables
 from tilelang.ir import (
     Apply,
-    Assign,
     At,
     Expr,
     KernelIR,
     Load,
-    Stmt,
     Tensor,
     TileIndex,
     Var,
@@ -32,10 +30,7 @@ from tilelang.ir import (
     meant,
 )
 from tilelang.ir.names import unique
-from tilelang.ir.traversal import every_expr, map_body, reached
-from tilelang.passes.drop_unused import drop_unused
-
-from .lane_gathers import row_of
+from tilelang.ir.traversal import every_expr, reached
 
 OP = "diagonals"  # (line [n], first) -> [rows, columns]: line[first + columns.index - rows.index]
 LEAST = 24  # entries: about as many selects take as long, by schedules of v6e
@@ -55,31 +50,20 @@ class TilePosition:
 
 
 def diagonals(kernel: KernelIR) -> KernelIR:
-    """The kernel with such values; tables that it stores to are read when the selects are."""
+    """The kernel with such values."""
     values, stored = definitions(kernel.body), kernel.stored()
     loaded = (e for e in every_expr(kernel.body, kernel.axes) if isinstance(e, Load))
     blocks = {e.tensor for e in loaded if not all(isinstance(i, At) for i in e.index)}
-    found: dict[str, LookedUp] = {}
     views: dict[View, Tensor] = {}
 
-    def change(stmt: Stmt) -> tuple[Stmt, ...]:
-        if not isinstance(stmt, Assign):
-            return (stmt,)
-        picked = looked_up(stmt.value, found)
-        if picked is None or kernel.root(picked.load.tensor) in stored:
-            return (stmt,)
-        found[stmt.name] = picked
+    def turned(picked: LookedUp) -> Expr | None:
         far = _distance(picked.place, values)
         if far is None or not _is_number(far[1], values, blocks | stored):
-            return (stmt,)
-        made = _diagonal(kernel, picked, far, views)
-        return (stmt if made is None else replace(stmt, value=made),)
+            return None
+        return _diagonal(kernel, picked, far, views)
 
-    body = map_body(kernel.body, change)
-    if not views:
-        return kernel
-    body = drop_unused(body, kernel.axes, found.keys())
-    return replace(kernel, tensors=(*kernel.tensors, *views.values()), body=body)
+    made = with_tables(kernel, turned)
+    return replace(made, tensors=(*kernel.tensors, *views.values()))
 
 
 def _diagonal(
@@ -88,14 +72,13 @@ def _diagonal(
     """The numbers at that distance, of all of a table that is long enough."""
     table = kernel.tensor(picked.load.tensor)
     size = table.shape[picked.dim]
-    if size < LEAST or (picked.first, picked.last) != (0, size - 1):
+    if size < LEAST or not picked.is_whole(kernel):
         return None
     back, apart = far  # the table is turned round where rows count up
     first = integers.sub(integers.const(size - 1), apart) if back else apart
     line = _line(kernel, table, View(table.name, "ends", (picked.dim, int(back), SIDE)), views)
-    row = row_of(picked, line.name, line.shape[picked.dim])
-    kind = replace(picked.number.type, shape=picked.place.type.shape)
-    return Apply(OP, (row, integers.add(integers.const(SIDE), first)), kind, (), picked.load.loc)
+    row = picked.row(line.name, line.shape[picked.dim])
+    return picked.applied(OP, row, integers.add(integers.const(SIDE), first))
 
 
 def _line(kernel: KernelIR, table: Tensor, view: View, views: dict[View, Tensor]) -> Tensor:

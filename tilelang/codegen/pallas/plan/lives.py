@@ -18,14 +18,20 @@ from .physical import (
     Bind,
     Diagonals,
     GroupSum,
+    Head,
     Inner,
     InRange,
     Iota,
     LaneGather,
+    Named,
     PExpr,
     PStmt,
+    Repeat,
+    Roll,
+    TakeRows,
     names_read,
     parts_of,
+    physical_children,
 )
 
 SHAPES = frozenset(n for n, op in OPS.items() if op.cost == "free") | {"reshape"}
@@ -111,3 +117,16 @@ def _is_spread(expr: Apply) -> bool:
         return False
     before, last = expr.args[0].type.shape[-1:], expr.type.shape[-1]
     return isinstance(last, int) and all(isinstance(d, str) or last < d for d in before)
+
+
+def is_costly(expr: PExpr) -> bool:
+    """Whether computing the expression again costs more than keeping it."""
+    match expr:
+        case TakeRows() | GroupSum() | Diagonals() | LaneGather():
+            return True
+        case Apply(op) if op in OPS and OPS[op].cost == "costly":
+            return True
+        case Apply() | Roll() | Head() | Repeat() | Named():
+            return any(map(is_costly, physical_children(expr)))
+        case _:
+            return False

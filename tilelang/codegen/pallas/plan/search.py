@@ -244,10 +244,10 @@ def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[flo
     rare = any(each.beside for _, whole in made for each in whole.launches)  # loops turn at all
     close = [one for one in made[:: 1 if rare else -1] if one[0] <= INSIDE_CLOSE * least]
     for seconds, found in close[:1]:
-        yield (least if inside.little(alone) else seconds) + _unevenly(found), found
+        yield (least if inside.little(alone) else seconds) + _unevenly(found, seconds), found
 
 
-def _unevenly(found: Plan) -> float:
+def _unevenly(found: Plan, seconds: float) -> float:
     """Half of what it takes longer with ranges of which some are long: whether steps go through
     several without loops hangs on the longest of them.
 
@@ -258,7 +258,7 @@ def _unevenly(found: Plan) -> float:
         return 0.0
     uneven, _ = rank.judged(at_once(found), uneven=True)
     assert uneven is not None
-    return max(uneven.seconds - _seconds(at_once(found)), 0.0) / 2
+    return max(uneven.seconds - seconds, 0.0) / 2
 
 
 def _in_one_step(problem: Problem, config: Config, alone: Plan) -> Iterator[_Judged]:

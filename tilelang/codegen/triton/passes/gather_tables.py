@@ -12,10 +12,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelang.codegen.looked_up import LookedUp, looked_up
-from tilelang.ir import Assign, Expr, Gather, KernelIR, Stmt, integers
-from tilelang.ir.traversal import map_body
-from tilelang.passes.drop_unused import drop_unused
+from tilelang.codegen.looked_up import LookedUp, with_tables
+from tilelang.ir import Expr, Gather, KernelIR, integers
 
 from .explicit_casts import apply
 
@@ -23,23 +21,8 @@ FEW = 4  # numbers that selects pick from: a guess, as nothing was timed
 
 
 def gather_tables(ir: KernelIR) -> KernelIR:
-    """The kernel with those loads; tables that it stores to are read when the selects are."""
-    stored = ir.stored()
-    found: dict[str, LookedUp] = {}
-
-    def change(stmt: Stmt) -> tuple[Stmt, ...]:
-        if not isinstance(stmt, Assign):
-            return (stmt,)
-        picked = looked_up(stmt.value, found)
-        if picked is None or ir.root(picked.load.tensor) in stored:
-            return (stmt,)
-        found[stmt.name] = picked
-        return (replace(stmt, value=_loaded(picked)) if _several(picked) else stmt,)
-
-    body = map_body(ir.body, change)
-    if not any(map(_several, found.values())):
-        return ir
-    return replace(ir, body=drop_unused(body, ir.axes))
+    """The kernel with those loads."""
+    return with_tables(ir, lambda picked: _loaded(picked) if _several(picked) else None)
 
 
 def _loaded(found: LookedUp) -> Expr:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from tilelang.codegen.pallas.plan import physical
 from tilelang.codegen.pallas.plan.axis import AxisPlan, extents
-from tilelang.codegen.pallas.plan.lives import products
+from tilelang.codegen.pallas.plan.lives import is_costly, products
 from tilelang.codegen.pallas.plan.physical import Bind, Keep, Kept, PExpr, PStmt
 from tilelang.codegen.pallas.plan.reads import sources, targets
 from tilelang.codegen.pallas.plan.rewriting import rewrite
@@ -30,8 +30,6 @@ from tilelang.codegen.pallas.plan.types import in_scratch
 from tilelang.codegen.pallas.target import Target, padded_bytes
 from tilelang.ir import Apply, GridIndex, Var
 from tilelang.language.op import kind_of
-
-from .registers import is_costly
 
 # The part of vector memory that may hold first products until the rest asks for them: a guess.
 SHARE = 4

@@ -20,24 +20,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilelang.codegen.pallas.passes.wide_operands import cast
-from tilelang.codegen.pallas.plan.physical import (
-    Bind,
-    Diagonals,
-    GroupSum,
-    Head,
-    LaneGather,
-    Named,
-    PExpr,
-    Repeat,
-    Roll,
-    TakeRows,
-    flat,
-    physical_children,
-)
+from tilelang.codegen.pallas.plan.physical import Bind, PExpr, flat, physical_children
 from tilelang.codegen.pallas.plan.rewriting import map_physical, rewrite
 from tilelang.ir import Apply, Const, Type, Var
 from tilelang.language.dtypes import itemsize, wide_of
-from tilelang.language.op import OPS, REDUCTIONS, kind_of
+from tilelang.language.op import REDUCTIONS, kind_of
 
 from .layouts import apply, permuted
 from .statements import Groups
@@ -147,16 +134,3 @@ def _turned(expr: Apply) -> PExpr:
     rank, kind = len(lead) + 2, expr.type.dtype
     row = apply("reshape", expr.args, (*lead, 1, lanes), kind, (), expr.loc)
     return permuted(row, (*range(rank - 2), rank - 1, rank - 2))
-
-
-def is_costly(expr: PExpr) -> bool:
-    """Whether computing the expression again costs more than keeping it."""
-    match expr:
-        case TakeRows() | GroupSum() | Diagonals() | LaneGather():
-            return True
-        case Apply(op) if op in OPS and OPS[op].cost == "costly":
-            return True
-        case Apply() | Roll() | Head() | Repeat() | Named():
-            return any(map(is_costly, physical_children(expr)))
-        case _:
-            return False

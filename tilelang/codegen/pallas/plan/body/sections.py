@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tilelang.codegen.pallas.plan import physical
+from tilelang.codegen.pallas.plan.lives import is_costly
 from tilelang.codegen.pallas.plan.physical import Bind, Inner, Keep, Kept, PExpr, PStmt
 from tilelang.codegen.pallas.plan.rewriting import rewrite
 from tilelang.ir import Var
 
-from .registers import is_costly
 from .statements import Groups, Key
 
 Parts = tuple[tuple[Key, tuple[PStmt, ...]], ...]
