@@ -209,7 +209,7 @@ BUDGET = {
     "runtime": 8_036,  # views, moved rows in buckets; of torch: names, traced sizes; words
     "aot": 1570,  # a worker that stays for JAX; tensor memory of sm_100; transfers beside kernels
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
-    "autotune": 2749,  # waits for transfers of XLA; what cannot be tuned; schedules; no decorator
+    "autotune": 2762,  # transfers of XLA; what cannot be tuned; schedules; answers of same code
     "commands": 545,  # tune
     # of no package: api (configs, gradients, batches, torch), tuning, reference ...; the writer
     # what has no gradient; batches of parts

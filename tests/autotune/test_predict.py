@@ -274,6 +274,29 @@ def test_answers_depend_on_source_versions_target_and_integers(
     assert ask() == 5
 
 
+TEXT = """
+def moved(size, rate):
+    \"\"\"How long it takes.\"\"\"
+    return size / rate  # s
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "same"),
+    [
+        ("How long it takes.", "Seconds.", True),
+        ("  # s", "", True),
+        ("(size, rate)", "(\n    size,\n    rate,\n)", True),
+        (" / ", " * ", False),
+        ("return", '"How long it takes."\n    return', False),
+    ],
+)
+def test_answers_depend_on_what_code_computes_not_on_its_layout(was, becomes, same):
+    changed = TEXT.replace(was, becomes)
+    assert changed != TEXT
+    assert (predicting.code_of(changed) == predicting.code_of(TEXT)) == same
+
+
 # ------------------------------------------------------------ the real compiler
 
 
