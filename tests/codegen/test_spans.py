@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tilelang.codegen.pallas.emit.groups import SPANS
+from tilelang.codegen.pallas.emit.functions import SPANS
 
 MOST = np.iinfo(np.int32).max
 

@@ -7,7 +7,7 @@ from tilelang.codegen.pallas.plan.types import Plan
 from tilelang.codegen.source import Source
 
 from .expressions import Printer
-from .groups import functions
+from .functions import functions
 from .host import print_host
 from .kernel import print_kernel
 from .names import names_of
