@@ -38,6 +38,7 @@ from tests.fuzzing.text import source
 from tests.fuzzing.trial import OK, Outcome, difference, try_kernel, try_reference, try_text
 from tests.fuzzing.undefined import undefined
 from tilelang.codegen.pallas.plan import defaults, verify
+from tilelang.runtime import explain
 
 SEEDS = (2000, 2001, 2002, 2003, 2004, 2006, 2007, 2008, 2010, 2011)
 
@@ -259,6 +260,26 @@ def test_planted_a_name_that_nothing_defines(monkeypatch):
 
     monkeypatch.setattr(tile.Kernel, "source", wrong)
     assert try_text(SUMS, "tpu:v6e") == Outcome("crash", "NameError: tm_first")
+
+
+def test_planted_a_range_of_loops_that_were_turned(monkeypatch):
+    """Of whose waste nothing is known before they run; `explain` was a KeyError."""
+    turned = next(e.program for e in entries() if e.failed.endswith("KeyError: k1"))
+    assert try_text(turned, "tpu:v6e") == OK
+    found = explain.loops
+
+    def planted(ir):
+        return {name: (loop, Everywhere(around)) for name, (loop, around) in found(ir).items()}
+
+    monkeypatch.setattr(explain, "loops", planted)
+    assert try_text(turned, "tpu:v6e") == Outcome("crash", "KeyError: 'k1'")
+
+
+class Everywhere(tuple):
+    """The loops around one, as if each were among them."""
+
+    def __contains__(self, _):
+        return True
 
 
 def test_names_that_nothing_defines_are_found():

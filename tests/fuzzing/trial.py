@@ -359,10 +359,13 @@ def difference(tensor: Tensor, result: np.ndarray, exact: np.ndarray) -> str:
 
 
 def try_text(program: Program, target: str) -> Outcome:
-    """Whether what is printed for a device that is not here defines every name that it reads."""
+    """Whether what is printed for a device that is not here defines every name that it reads, and
+    whether it is explained, for arguments that are known."""
+    given = case(program, 0).arguments.values()
     with loaded(program) as kernel:
         try:
             names = undefined(kernel.source(*_specs(program), target=target))
+            kernel.explain(*given, target=target)
         except Exception as error:  # as in a call
             return failure(error)
     return OK if not names else Outcome("crash", f"NameError: {', '.join(sorted(names))}")

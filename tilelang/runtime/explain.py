@@ -151,13 +151,12 @@ def _ranges(
     axis: Tiling, ir: KernelIR, arrays: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """begin and end of every run of the loop; None if they depend on what is not known."""
-    names, axes = {t.name for t in ir.tensors}, {a.name for a in ir.axes}
+    names, (_, around) = {t.name for t in ir.tensors}, loops(ir)[axis.name]
     parts = [part for e in (axis.begin, axis.end) for part in walk(e)]
-    if any(isinstance(p, GridIndex | TileIndex) and p.axis not in axes for p in parts):
-        return None  # a range of one of the parts that the plan cuts the author's into
+    if any(isinstance(p, GridIndex | TileIndex) and p.axis not in around for p in parts):
+        return None  # of a part that the plan cuts the author's into, or in loops that it turned
     if any(isinstance(p, Load) and p.tensor not in names for p in parts):
         return None  # a range that the plan made of the author's
-    _, around = loops(ir)[axis.name]
     needs = depends(axis.begin, ir) | depends(axis.end, ir)
     walked = Iterations(tuple(ir.axis(a) for a in around if a in needs))
     runs = domain(walked, ir)
