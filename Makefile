@@ -153,7 +153,7 @@ bench: $(STAMP)  ## what a call costs
 
 test-next: $(STAMP_NEXT)  ## the Pallas tests on Python 3.12 with the newest JAX, without torch
 	@$(BIN_NEXT)/python -c "import sys, jax, jaxlib; print('Python', sys.version.split()[0], 'jax', jax.__version__, 'jaxlib', jaxlib.__version__)"
-	$(BIN_NEXT)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(BIN_NEXT)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 clean:  ## remove both environments and every cache
 	rm -rf $(VENV) $(VENV_NEXT) $(VENV_TRITON) build *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
