@@ -17,7 +17,7 @@ from tests.codegen import flowing
 from tests.interpreter import races_found
 from tests.passes.becomes import becomes, ir_of, stays
 from tests.tiers import share
-from tilelang.codegen.pallas.emit import groups
+from tilelang.codegen.pallas.emit import functions
 from tilelang.codegen.pallas.passes import diagonals as file
 from tilelang.codegen.pallas.passes.diagonals import LEAST, SIDE, diagonals
 
@@ -263,10 +263,10 @@ def _turned_the_other_way(place, values):
     [
         (file, "_distance", _turned_the_other_way),
         (file, "SIDE", 400),
-        (groups, "DIAGONALS", groups.DIAGONALS.replace("- row - height", "- height")),
-        (groups, "DIAGONALS", groups.DIAGONALS.replace("first + column", "first")),
-        (groups, "DIAGONALS", groups.DIAGONALS.replace("wide - height + 1", "wide - height")),
-        (groups, "DIAGONALS", groups.DIAGONALS.replace("jnp.clip(first", "(first").replace(
+        (functions, "DIAGONALS", functions.DIAGONALS.replace("- row - height", "- height")),
+        (functions, "DIAGONALS", functions.DIAGONALS.replace("first + column", "first")),
+        (functions, "DIAGONALS", functions.DIAGONALS.replace("wide - height + 1", "wide - height")),
+        (functions, "DIAGONALS", functions.DIAGONALS.replace("jnp.clip(first", "(first").replace(
             ", 1, line.shape[1] - wide)", ")")),
     ],
     ids=["turned", "too few copies", "rows", "columns", "a lane off", "not clamped"],

@@ -17,7 +17,7 @@ from tests.codegen import flowing
 from tests.interpreter import races_found
 from tests.passes.becomes import becomes, ir_of, stays
 from tests.tiers import share
-from tilelang.codegen.pallas.emit import groups
+from tilelang.codegen.pallas.emit import functions
 from tilelang.codegen.pallas.passes import lane_gathers as file
 from tilelang.codegen.pallas.passes.lane_gathers import LEAST, lane_gathers
 
@@ -224,8 +224,8 @@ def test_every_generation_compiles_scores(chip):
     ids=["not clamped", "first of the second", "half", "columns", "a row more"],
 )
 def test_a_planted_bug_is_seen(monkeypatch, right, wrong):
-    assert right in groups.LANE_GATHER
-    monkeypatch.setattr(groups, "LANE_GATHER", groups.LANE_GATHER.replace(right, wrong))
+    assert right in functions.LANE_GATHER
+    monkeypatch.setattr(functions, "LANE_GATHER", functions.LANE_GATHER.replace(right, wrong))
     with pytest.raises((AssertionError, ValueError, TypeError)):
         test_the_same_numbers(200)
         test_of_few_lanes((1, 300))

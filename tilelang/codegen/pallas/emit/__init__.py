@@ -7,7 +7,7 @@ from tilelang.codegen.pallas.plan.types import Plan
 from tilelang.codegen.source import Source
 
 from .expressions import Printer
-from .functions import functions
+from .functions import called_by
 from .host import print_host
 from .kernel import print_kernel
 from .names import names_of
@@ -28,7 +28,7 @@ def emit(plan: Plan) -> Source:
         parts.append([*EXPAND.splitlines()])
     if any(table is not None and table.tracks for table in lists):
         parts.append([*HELD.splitlines()])
-    parts += [[*text.splitlines()] for text in functions(plan)]
+    parts += [[*text.splitlines()] for text in called_by(plan)]
     for launch, own in zip(plan.launches, names, strict=True):
         if launch.worklist:
             parts.append(print_worklist(Printer(launch, own)))

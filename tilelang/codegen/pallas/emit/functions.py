@@ -183,7 +183,7 @@ def rows_from(source, held, start, rows: int):
     return jnp.concatenate(found, 1) if len(found) > 1 else found[0]'''
 
 
-def functions(plan: Plan) -> Iterator[str]:
+def called_by(plan: Plan) -> Iterator[str]:
     """Those that the text of a plan calls."""
     if any(t.view is not None and t.view.how == "spans" for t in plan.ir.tensors):
         yield SPANS

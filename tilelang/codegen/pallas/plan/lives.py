@@ -7,7 +7,7 @@ acc = dot(p, v)     a product of p, which is stored for that
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilelang.ir import Apply, Dim, TileIndex, Type, Var
@@ -26,6 +26,7 @@ from .physical import (
     Named,
     PExpr,
     PStmt,
+    Read,
     Repeat,
     Roll,
     TakeRows,
@@ -35,6 +36,22 @@ from .physical import (
 )
 
 SHAPES = frozenset(n for n, op in OPS.items() if op.cost == "free") | {"reshape"}
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """What a value is made of by operations on single elements alone.
+
+    columns  of one number a row, which the lanes of its row share
+    rows     how many times rows are read from memory
+    """
+
+    columns: tuple[PExpr, ...] = ()
+    rows: int = 0
+
+    def __add__(self, other: Mixed) -> Mixed:
+        both = dict.fromkeys((*self.columns, *other.columns))
+        return Mixed((*both,), self.rows + other.rows)
 
 
 @dataclass(frozen=True)
@@ -48,6 +65,7 @@ class Life:
     spread    values whose rows of lanes a reshape cuts into short ones, each with lanes of its own
     products  matrix products
     sums      of the rows of many groups
+    mixed     what its value is made of, those of statements before it that it reads included
     inside    the statements of a loop
     """
 
@@ -58,6 +76,7 @@ class Life:
     spread: tuple[Type, ...]
     products: tuple[Apply, ...]
     sums: tuple[GroupSum, ...]
+    mixed: Mixed
     inside: tuple[Life, ...]
 
 
@@ -65,14 +84,15 @@ def lives(body: tuple[PStmt, ...]) -> tuple[Life, ...]:
     """Every statement of a body; a value that the next one alone uses goes to it in registers."""
     last = {name: place for place, stmt in enumerate(body) for name in names_read(stmt)}
     uses = Counter(e.name for stmt in body for e in parts_of(stmt) if isinstance(e, Var))
-    found = []
+    found, known = [], dict[str, Mixed]()
     for place, stmt in enumerate(body):
         held = None
         if isinstance(stmt, Bind):
             end = last.get(stmt.name, -1)
             if uses[stmt.name] > 1 or end > place + 1:
                 held = stmt.value.type, max(end, place + 1)
-        found.append(_life(stmt, held))
+            known[stmt.name] = _mixed(stmt.value, known)
+        found.append(_life(stmt, held, known))
     return tuple(found)
 
 
@@ -81,9 +101,9 @@ def products(stmt: PStmt) -> Iterator[Apply]:
     return dots(parts_of(stmt))
 
 
-def _life(stmt: PStmt, held: tuple[Type, int] | None) -> Life:
+def _life(stmt: PStmt, held: tuple[Type, int] | None, known: Mapping[str, Mixed]) -> Life:
     if isinstance(stmt, Inner):
-        return Life(stmt, held, (), (), (), (), (), lives(stmt.body))
+        return Life(stmt, held, (), (), (), (), (), Mixed(), lives(stmt.body))
     parts = tuple(parts_of(stmt))
     applied = [e for e in parts if isinstance(e, Apply)]
     computed = [e for e in applied if e.op not in {*SHAPES, "dot"} and e.type.dtype != "bool"]
@@ -92,7 +112,22 @@ def _life(stmt: PStmt, held: tuple[Type, int] | None) -> Life:
     sums = tuple(e for e in parts if isinstance(e, GroupSum))
     tables = (e.type for e in parts if isinstance(e, Diagonals | LaneGather))
     types, own = (*(e.type for e in computed), *tables), tuple(products(stmt))
-    return Life(stmt, held, types, outer, spread, own, sums, ())
+    mixed = known[stmt.name] if isinstance(stmt, Bind) else Mixed()
+    return Life(stmt, held, types, outer, spread, own, sums, mixed, ())
+
+
+def _mixed(expr: PExpr, known: Mapping[str, Mixed]) -> Mixed:
+    match expr:
+        case Var(name):
+            return known.get(name, Mixed())
+        case Apply(op, args, Type(shape)) if op in ELEMENTWISE and len(shape) > 1:
+            columns = tuple(a for a in args if _shape(a)[-1:] == (1,) != shape[-1:])
+            whole = (_mixed(a, known) for a in args if _shape(a) == shape)
+            return sum(whole, Mixed(columns))
+        case Read():
+            return Mixed((), 1)
+        case _:  # products come when they come
+            return Mixed()
 
 
 def _is_outer(expr: PExpr) -> bool:
