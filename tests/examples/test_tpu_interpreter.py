@@ -13,6 +13,7 @@ import pytest
 from jax.experimental.pallas import tpu as pltpu
 
 import tilelang as tile
+import tilelang.language as hl
 from tests import checks, interpreter
 from tests.frameworks import from_jax
 from tests.ragged import Space, every_stratum, wild_offsets
@@ -76,6 +77,19 @@ def test_wrong_offsets_reach_no_memory_of_others(subject):
     call, wild = _call(subject.name), wild_offsets(SPACE)
     for name in ("anything", "huge"):
         assert checks.unchecked(subject, call, arrays, wild[name]) == [], name
+
+
+@tile.kernel
+def swapped(x):
+    for t in hl.tile(x.shape[1]):
+        x[0, t, :], x[1, t, :] = x[1, t, :], x[0, t, :]
+    return x
+
+
+def test_arrays_that_are_changed_end_inside_of_a_block():
+    x = np.arange(2 * 21 * 4, dtype=np.float32).reshape(2, 21, 4)
+    found = interpreter.strictly(swapped, 0)(x.copy(), config=tile.Config({"t": 16}))
+    np.testing.assert_array_equal(found, x[::-1])
 
 
 WILD = ("jagged_sum", "grouped_gemm", "jagged_layer_norm", "varlen_attention", "segment_reduction")
