@@ -10,9 +10,12 @@ import tilelang.language as hl
 from tests.aot.written import compiled, needs_libtpu
 from tests.ragged import Space, every_stratum
 from tilelang.codegen.pallas.passes.bool_bytes import bool_bytes
+from tilelang.codegen.pallas.target import TARGETS as EVERY
 from tilelang.ir.verify import verify
 
 ROWS, WIDTH, GROUPS = 200, 136, 7
+FAST = ("tpu:v4", "tpu:v5e")
+TARGETS = [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in EVERY if n != "cpu"]
 
 
 @tile.kernel
@@ -120,7 +123,7 @@ def test_tiles_are_bytes_and_single_numbers_stay() -> None:
 
 
 @needs_libtpu
-@pytest.mark.parametrize("target", ["tpu:v5e", pytest.param("tpu:v6e", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("target", TARGETS)
 def test_they_compile(target) -> None:
     x, keep, live = arguments()
     compiled(kept, x, keep, live, np.arange(GROUPS + 1), target=target)

@@ -88,6 +88,14 @@ def bits(b, n, f):
 
 
 @tile.kernel
+def signs(x):
+    y = hl.zeros(x.shape, dtype=hl.int8)
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = (x[t, :] > 0).to(hl.int8)
+    return y
+
+
+@tile.kernel
 def wide(x, n):
     y = hl.zeros(x.shape, dtype=x.dtype)
     for t in hl.tile(x.shape[0]):
@@ -133,6 +141,22 @@ def test_bools_and_numbers_between_conversions() -> None:
 
         for t in tile(16):
             some[t, 0:8] = where(b[t, 0:8], cast(shift_right(shift_left(cast(n[0], int32), 8), 8) > 1, int32), cast(b[t, 0:8], int32)) != 0
+        """,
+    )
+
+
+def test_masks_are_numbers_of_32_bits_before_they_are_bytes() -> None:
+    """Of two conversions in a row Mosaic makes one, which v4 does not have."""
+    becomes(
+        parsed(signs, (tile.spec((16, 8), "float32"),))[0],
+        wide_operands,
+        """
+        for t in tile(16):
+            y[t, 0:8] = cast(x[t, 0:8] > 0.0, int8)
+        """,
+        """
+        for t in tile(16):
+            y[t, 0:8] = cast(where(x[t, 0:8] > 0.0, 1, 0), int8)
         """,
     )
 

@@ -8,6 +8,7 @@
     any(b), all(b)                     ->   max(cast(b, int32)) > 0, min(cast(b, int32)) > 0
     where(b, c, d), of bools           ->   where(b, cast(c, int32), cast(d, int32)) != 0
     reshape(b)                         ->   reshape(cast(b, int32)) != 0
+    cast(b, int8)                      ->   cast(where(b, 1, 0), int8)
 
 Every float of fewer bits is a float32, and integers of 32 bits wrap: nothing is rounded but as it
 would have been.
@@ -104,12 +105,22 @@ def _converted(expr: ir.Apply) -> ir.Expr:
     if dtype == "bool" and source not in (*WIDE, "uint32"):
         return replace(expr, args=(cast(value, wide_of(source)),))
     if source == "bool" and dtype not in WIDE:
-        return replace(expr, args=(cast(value, wide_of(dtype)),))
+        wide = cast(value, wide_of(dtype))
+        return replace(expr, args=(_picked(wide) if wide.type.dtype == "int32" else wide,))
     narrow = source not in (*WIDE, "uint32", "bool") and dtype not in (*WIDE, "uint32", "bool")
     if not narrow or (expr.type.shape and not is_float8(source) and not is_float8(dtype)):
         return expr
     wide = cast(cast(value, wide_of(source)), wide_of(dtype))
     return replace(expr, args=(wide if expr.type.shape else _apart(wide),))
+
+
+def _picked(number: ir.Apply) -> ir.Expr:
+    """The number that a bool is, of a mask as 1 or 0: Mosaic makes one conversion of two, and v4
+    has none of a mask to bytes."""
+    if not number.type.shape:
+        return number
+    one, none = _number(1, "int32"), _number(0, "int32")
+    return ir.Apply("where", (*number.args, one, none), number.type)
 
 
 def _of_bools(expr: ir.Apply, op: str) -> ir.Expr:
