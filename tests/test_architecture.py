@@ -158,7 +158,7 @@ BUDGET = {
     "frontend": 4820,  # views that repeat elements; what loops carry; texts, found once; operations
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
-    "analysis": 4570,  # cuts.py, drawn.py, written.py: stores that any loop reads; ends of tiles
+    "analysis": 4580,  # cuts.py, drawn.py, written.py: stores that any loop reads; words of updates
     # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
     "passes": 1645,  # row_products; separate_parts, ..._joins; what relies on lanes; what to write
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions

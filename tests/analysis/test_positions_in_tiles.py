@@ -150,6 +150,35 @@ def test_what_goes_by_the_tile_is_refused(fn):
     )
 
 
+UPDATES = {
+    "root": lambda rows: hl.sqrt(rows.sum(0)),
+    "mean": lambda rows: rows.mean(0),
+    "one more": lambda rows: rows.sum(0) + 1.0,
+}
+
+
+@pytest.mark.parametrize("value", UPDATES.values(), ids=UPDATES)
+def test_what_every_tile_adds_in_one_place(value):
+    @tile.kernel
+    def added(x):
+        y = hl.zeros([x.shape[1]], dtype=x.dtype)
+        for t in hl.tile(x.shape[0]):
+            hl.atomic_add(y, [slice(None)], value(x[t, :]))
+        return y
+
+    with pytest.raises(ParseError) as caught:
+        added.source(X)
+    assert "hl.atomic_add(y, [slice(None)], value(x[t, :]))" in str(caught.value)
+    assert caught.value.what == (
+        "y takes in one value for every tile of t, which is not the sum of those of its positions: "
+        "the result would depend on the block of t"
+    )
+    assert caught.value.hint == (
+        "take in the sum over t alone, and compute what is made of it, such as a root or a mean, "
+        "after the loop of t; or fix the tiles: hl.tile(..., block_size=...)"
+    )
+
+
 @pytest.mark.parametrize("fn", [in_tiles_of_one_length, in_longer_tiles], ids=lambda f: f.__name__)
 def test_tiles_as_long_as_what_they_are_compared_with_are_tried(fn, monkeypatch):
     arguments = tile.spec((300, 4), "float32"), tile.spec((4,), "int32")

@@ -2076,6 +2076,17 @@ def atomic_outside_of_a_loop(x, v):
     return v
 
 
+def atomic_of_what_is_left_of_the_tile(x, v):
+    r"""TypingError: a value of type float32[tm] is stored to a block of x of shape [64]
+      hl.atomic_add(x, [0, slice(None)], x[tm, :].abs().sum(1))
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: tm is no dimension there: index with it, or fold over it, such as .sum(0)
+    """
+    for tm in hl.tile(40):
+        hl.atomic_add(x, [0, slice(None)], x[tm, :].abs().sum(1))
+    return x
+
+
 def atomic_of_another_shape(x, v):
     r"""TypingError: x (float32[tm, 64]) is stored to a block of v of shape [tm]
       hl.atomic_add(v, [tm], x[tm, :])

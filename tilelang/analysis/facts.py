@@ -152,6 +152,7 @@ class StoreFact:
     tiles   tile axes of which it stores, at an index that follows them, what one tile is folded to:
             another number for other blocks, if nothing cancels it
     cut     those by whose tiles it leaves something else, as numbers show; again: in one place
+    folds   what an update does there with one value for every tile: "sum", "max", "min"
     squares tile axes along two of its dimensions, in one of which the value is always the same
     """
 
@@ -162,6 +163,7 @@ class StoreFact:
     tiles: tuple[str, ...] = ()
     squares: tuple[str, ...] = ()
     cut: tuple[str, ...] = ()
+    folds: str = ""
 
     def __str__(self) -> str:
         if self.squares:

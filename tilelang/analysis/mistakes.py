@@ -51,6 +51,13 @@ def refuse(ir: KernelIR, facts: Facts) -> None:
 def _store(store: StoreFact, user: str) -> tuple[str, str]:
     """What is wrong, and what to do."""
     would, tensor = f"the result would depend on the block of {user}", store.tensor
+    if store.folds:
+        return (
+            f"{tensor} takes in one value for every tile of {user}, which is not the {store.folds} "
+            f"of those of its positions: {would}",
+            f"take in the {store.folds} over {user} alone, and compute what is made of it, such as "
+            f"a root or a mean, after the loop of {user}; or fix the tiles: {FIXED}",
+        )
     if store.varies or store.again:
         return (
             f"every tile of {user} stores to the same elements of {tensor}, and another value: "

@@ -38,7 +38,7 @@ from ..ir import (
 )
 from ..ir.traversal import reduced
 from ..language.op import ELEMENTWISE
-from .carries import Definitions, sources_of
+from .carries import OPS, Definitions, sources_of
 from .facts import StoreFact
 from .placed import Place, loops, placed
 from .ranges import Ranges, depends
@@ -76,8 +76,9 @@ def _in_numbers(
     tiles = tuple(a for a in fact.tiles if a not in changed or id(store) not in changed[a].same)
     if fact.varies or not axes:
         return replace(fact, tiles=tiles)
-    follows = store.combine or moving(store.index, ir, defined, known) & {*axes}
-    return replace(fact, tiles=tiles, cut=axes, again=not follows)
+    again = not moving(store.index, ir, defined, known) & {*axes}
+    folds = OPS[store.combine] if again and store.combine else ""
+    return replace(fact, tiles=tiles, cut=axes, again=again, folds=folds)
 
 
 def _squares(ir: KernelIR, store: Store, defined: Definitions) -> tuple[str, ...]:
