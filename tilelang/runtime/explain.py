@@ -10,6 +10,7 @@ import numpy as np
 from ..analysis.facts import AxisFact, Facts, StoreFact
 from ..analysis.placed import loops
 from ..codegen.pallas.plan.types import Plan as PallasPlan
+from ..codegen.triton.plan.scope import as_written
 from ..ir import Expr, GridIndex, KernelIR, Load, TileIndex, walk
 from ..schedule.refusal import Refusal
 from .lowering import Lowered, Plan
@@ -144,7 +145,11 @@ def _launched(plan: Plan) -> Iterator[list[Tiling]]:
             ]
         return
     for launch in plan.launches:
-        yield [Tiling(a.name, a.user, a.step, a.begin, a.end, False) for a in launch.axes if a.tile]
+        yield [
+            Tiling(a.name, a.user, a.step, as_written(a.begin), as_written(a.end), False)
+            for a in launch.axes
+            if a.tile
+        ]
 
 
 def _ranges(

@@ -33,6 +33,7 @@ from tilelang.ir import (
 )
 from tilelang.ir.lanes import arange
 from tilelang.ir.names import take
+from tilelang.ir.traversal import rebuilding
 from tilelang.language.dtypes import is_float
 from tilelang.language.evaluate import evaluate
 from tilelang.language.op import ELEMENTWISE
@@ -43,6 +44,15 @@ from .problem import Prepared
 from .types import Access, Descriptor, Fetch, Let, Read, Step
 
 PLAIN = {"power": "pow", "quotient": "floordiv", "remainder": "mod"}  # ops of numbers alone
+
+
+def as_written(expr: Expr) -> Expr:
+    """Numbers in the ops of the language: they mean the same of what these are made for."""
+
+    def plain(e: Expr) -> Expr | None:
+        return replace(e, op=PLAIN[e.op]) if isinstance(e, Apply) and e.op in PLAIN else None
+
+    return rebuilding(plain)(expr)
 
 
 def _computed(expr: Expr) -> Expr:
