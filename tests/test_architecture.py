@@ -155,7 +155,7 @@ BUDGET = {
     # what is returned in part, drawn, or called as a method
     # ranks of arguments, and tensors that a loop was meant to store to, in hints
     # what two parts that move a tile are together
-    "frontend": 4820,  # views that repeat elements; what loops carry; texts, found once; operations
+    "frontend": 4824,  # views that repeat elements; what loops carry; texts, found once; words
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
     "analysis": 4580,  # cuts.py, drawn.py, written.py: stores that any loop reads; words of updates
@@ -206,7 +206,7 @@ BUDGET = {
     # what devices exchange between stages, and where they agree; several cotangents in a batch
     # forked.py; offsets past a bucket; rules.py; FSDP; shared heads
     # second gradients in torch, of what forward saved
-    "runtime": 8_036,  # views, moved rows in buckets; of torch: names, traced sizes; words
+    "runtime": 8_040,  # views, moved rows in buckets; of torch: names, traced sizes; words, ranges
     "aot": 1570,  # a worker that stays for JAX; tensor memory of sm_100; transfers beside kernels
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
     "autotune": 2762,  # transfers of XLA; what cannot be tuned; schedules; answers of same code

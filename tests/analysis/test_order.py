@@ -247,7 +247,8 @@ MESSAGES = {
     summed_in_memory: (
         "y is read and then stored to, and two positions of t may touch the same element: which "
         "of them is first would depend on the block of t",
-        "use hl.atomic_add, or fix the tiles: hl.tile(..., block_size=...)",
+        "store to another array, add with hl.atomic_add, or fix the tiles: "
+        "hl.tile(..., block_size=...)",
     ),
 }
 

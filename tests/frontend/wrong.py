@@ -45,7 +45,7 @@ def while_loop(x):
     r"""ParseError: while is not in the language
       while b.sum() > 1:
       ^^^^^
-    hint: loop with hl.grid or hl.tile, and mask what is not needed
+    hint: loop with hl.grid or hl.tile and a mask, or range(...) of known length
     """
     for tm in hl.tile(x.shape[0]):
         b = x[tm, :]
@@ -2076,11 +2076,23 @@ def atomic_outside_of_a_loop(x, v):
     return v
 
 
+def store_of_what_is_turned(x, v):
+    r"""TypingError: x (float32[tm, 64]) is stored to a block of y of shape [64, tm]
+      y[:, tm] = x[tm, :]
+      ^^^^^^^^^^^^^^^^^^^
+    hint: turn it: (...).T
+    """
+    y = hl.zeros([64, 40], dtype=hl.float32)
+    for tm in hl.tile(40):
+        y[:, tm] = x[tm, :]
+    return y
+
+
 def atomic_of_what_is_left_of_the_tile(x, v):
     r"""TypingError: a value of type float32[tm] is stored to a block of x of shape [64]
       hl.atomic_add(x, [0, slice(None)], x[tm, :].abs().sum(1))
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-    hint: tm is no dimension there: index with it, or fold over it, such as .sum(0)
+    hint: tm is no dimension there: index with it, or fold over it
     """
     for tm in hl.tile(40):
         hl.atomic_add(x, [0, slice(None)], x[tm, :].abs().sum(1))

@@ -35,7 +35,15 @@ from tests.fuzzing.program import (
 )
 from tests.fuzzing.shrink import candidates, smaller
 from tests.fuzzing.text import source
-from tests.fuzzing.trial import OK, Outcome, difference, try_kernel, try_reference, try_text
+from tests.fuzzing.trial import (
+    OK,
+    Outcome,
+    difference,
+    specified,
+    try_kernel,
+    try_reference,
+    try_text,
+)
 from tests.fuzzing.undefined import undefined
 from tilelang.codegen.pallas.plan import defaults, verify
 from tilelang.runtime import explain
@@ -325,6 +333,13 @@ def test_an_infinity_excuses_nothing(result, exact, wrong):
     """It is what must come out where it must, and elsewhere it makes nothing near."""
     tensor = Tensor("y", (len(exact),), "float32", "output", 0.0)
     assert difference(tensor, np.array(result, np.float32), np.array(exact)) == wrong
+
+
+@pytest.mark.parametrize("fill", [None, 0.0])
+def test_a_bool_that_nothing_wrote_says_nothing(fill):
+    """It is True where `Kernel.reference` runs, and whatever was there where a call does."""
+    found = specified(Tensor("y", (2,), "bool", "output", fill), np.array([True, False]))
+    assert np.isnan(found[0]) == (fill is None) and found[1] == 0
 
 
 def test_a_refusal_is_no_failure(monkeypatch):

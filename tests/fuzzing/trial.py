@@ -155,11 +155,13 @@ def _like_reference(
 
 
 def specified(tensor: Tensor, found: np.ndarray) -> np.ndarray:
-    """What `Kernel.reference` gives, with NaN where nothing was written: integers have none."""
+    """What `Kernel.reference` gives, with NaN where nothing was written: integers and bools have
+    none, and a bool that was not written is True there."""
     exact = found.astype(np.float64)
-    if tensor.role != "output" or tensor.fill is not None or found.dtype.kind not in "iu":
+    if tensor.role != "output" or tensor.fill is not None or found.dtype.kind not in "iub":
         return exact
-    garbage = np.frombuffer(bytes([GARBAGE]) * found.itemsize, found.dtype)
+    byte = 1 if found.dtype.kind == "b" else GARBAGE
+    garbage = np.frombuffer(bytes([byte]) * found.itemsize, found.dtype)
     return np.where(found == garbage, np.nan, exact)
 
 

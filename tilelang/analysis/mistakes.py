@@ -113,7 +113,8 @@ def _order(order: OrderFact, ir: KernelIR) -> tuple[str, str]:
         how = f"write the loop of {inner} around that of {user}, use hl.atomic_add"
     elif order.before:
         two = f"two positions of {user} may touch the same element"
-        who, how = f"{tensor} is read and then stored to, and {two}", "use hl.atomic_add"
+        who = f"{tensor} is read and then stored to, and {two}"
+        how = "store to another array, add with hl.atomic_add"
     else:
         who = f"two statements may touch the same element of {tensor} at different {user}"
         how = f"write a loop over {user} for each of them"

@@ -202,9 +202,10 @@ def _fitting(value: Expr, shape: tuple[Dim, ...], what: str, loc: Loc) -> Expr:
         if 0 < rank < len(shape) and value.type.shape == shape[:rank]:
             behind = ", ".join([*":" * rank, *["None"] * (len(shape) - rank)])
             hint = f"give it the dimensions that it lacks, of length 1: (...)[{behind}]"
+        elif shape == value.type.shape[::-1]:
+            hint = "turn it: (...).T"
         elif over := [d for d in value.type.shape if isinstance(d, str) and d not in shape]:
-            how = f"fold over it, such as .sum({value.type.shape.index(over[0])})"
-            hint = f"{over[0]} is no dimension there: index with it, or {how}"
+            hint = f"{over[0]} is no dimension there: index with it, or fold over it"
         raise TypingError(f"{what} of shape {show(shape)}", loc, hint) from None
 
 

@@ -145,11 +145,7 @@ def _launched(plan: Plan) -> Iterator[list[Tiling]]:
             ]
         return
     for launch in plan.launches:
-        yield [
-            Tiling(a.name, a.user, a.step, as_written(a.begin), as_written(a.end), False)
-            for a in launch.axes
-            if a.tile
-        ]
+        yield [Tiling(a.name, a.user, a.step, a.begin, a.end, False) for a in launch.axes if a.tile]
 
 
 def _ranges(
@@ -169,7 +165,8 @@ def _ranges(
     if runs is None or not set(wanted) <= set(arrays):
         return None
     points, size = runs.listed(arrays)
-    begin, end = (term(e, KnownAhead(ir, points)) for e in (axis.begin, axis.end))
+    ahead = KnownAhead(ir, points)
+    begin, end = (term(as_written(e), ahead) for e in (axis.begin, axis.end))
     if begin is None or end is None:
         return None
     low, high = (np.broadcast_to(e.run(arrays, {}), size) for e in (begin, end))

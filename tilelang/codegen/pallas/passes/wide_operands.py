@@ -105,8 +105,8 @@ def _converted(expr: ir.Apply) -> ir.Expr:
     if dtype == "bool" and source not in (*WIDE, "uint32"):
         return replace(expr, args=(cast(value, wide_of(source)),))
     if source == "bool" and dtype not in WIDE:
-        wide = cast(value, wide_of(dtype))
-        return replace(expr, args=(_picked(wide) if wide.type.dtype == "int32" else wide,))
+        wide = wide_of(dtype)
+        return replace(expr, args=(_picked(value) if wide == "int32" else cast(value, wide),))
     narrow = source not in (*WIDE, "uint32", "bool") and dtype not in (*WIDE, "uint32", "bool")
     if not narrow or (expr.type.shape and not is_float8(source) and not is_float8(dtype)):
         return expr
@@ -114,13 +114,13 @@ def _converted(expr: ir.Apply) -> ir.Expr:
     return replace(expr, args=(wide if expr.type.shape else _apart(wide),))
 
 
-def _picked(number: ir.Apply) -> ir.Expr:
-    """The number that a bool is, of a mask as 1 or 0: Mosaic makes one conversion of two, and v4
+def _picked(mask: ir.Expr) -> ir.Expr:
+    """The integer that a bool is, of a mask as 1 or 0: Mosaic makes one conversion of two, and v4
     has none of a mask to bytes."""
-    if not number.type.shape:
-        return number
-    one, none = _number(1, "int32"), _number(0, "int32")
-    return ir.Apply("where", (*number.args, one, none), number.type)
+    if not mask.type.shape:
+        return cast(mask, "int32")
+    numbers = _number(1, "int32"), _number(0, "int32")
+    return ir.Apply("where", (mask, *numbers), ir.Type(mask.type.shape, "int32"))
 
 
 def _of_bools(expr: ir.Apply, op: str) -> ir.Expr:
