@@ -223,8 +223,6 @@ def outcome(kernel, arguments, axes, specs, kind=EXPLICIT) -> dict:
             compiled = jax.jit(kernel).lower(*given).compile()
         except tile.CallError as error:
             return {"refused": str(error)}
-        except jax.errors.JaxRuntimeError as error:  # raised while XLA asks how to split it
-            return {"refused": str(error).partition("CallError: ")[2].partition("\n\t")[0]}
         result, eager = compiled(*given), kernel(*given)
     unset = jax.jit(kernel)(*given)  # the arguments know their mesh, where no caller set one
     found = list(map(np.asarray, jax.tree.leaves(result)))

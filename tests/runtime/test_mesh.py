@@ -175,6 +175,60 @@ def test_some_ways_to_shard():
     agrees(lines(*some, *REFUSED))
 
 
+# On two devices at once, by themselves and over a mesh, and whole rows that Auto axes split.
+REFUSALS = """
+import os
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+import jax, jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from examples.dense.softmax import softmax
+from examples.jagged.grouped_gemm import grouped_gemm
+import tilelang as tile
+
+mesh = jax.make_mesh((4,), ("d",), axis_types=(AxisType.Auto,))
+x, w, offsets = jnp.ones((8, 16)), jnp.ones((2, 16, 16)), jnp.array([0, 3, 8])
+one, other = jax.devices()[:2]
+
+def refused(call, *arguments):
+    try:
+        call(*arguments)
+    except tile.CallError as error:
+        print(str(error).splitlines()[0], "|", error.hint)
+
+there = jax.device_put(x, one), w, offsets
+grouped_gemm(*there)
+refused(grouped_gemm, there[0], jax.device_put(w, other), offsets)
+rows = jax.device_put(x, NamedSharding(mesh, P("d")))
+refused(grouped_gemm, rows, w, jax.device_put(offsets, other))
+columns = jax.device_put(x, NamedSharding(mesh, P(None, "d")))
+refused(softmax, columns)
+refused(jax.jit(lambda x: softmax(x * 2)), columns)
+"""
+IN_THE_WAY = (
+    "dimension 1 of x is sharded over mesh axis 'd', which kernel softmax cannot be split over: it "
+    "is taken whole, by `:` | replicate it, "
+    "jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec())), loop over it, "
+    "hl.tile(...), shard dimension 0 instead, or call the kernel inside jax.shard_map, which gives "
+    "it one shard at a time"
+)
+
+
+def test_what_is_refused_while_xla_compiles():
+    run = subprocess.run(
+        [sys.executable, "-c", REFUSALS], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert run.stdout.splitlines() == [
+        "x is on cpu:0 and w on cpu:1: grouped_gemm runs where all of its arguments are | "
+        "jax.device_put(w, x.sharding)",
+        "x is on 4 devices from cpu:0 on and offsets on cpu:1: grouped_gemm runs where all of its "
+        "arguments are | "
+        "jax.device_put(offsets, NamedSharding(x.sharding.mesh, PartitionSpec()))",
+        IN_THE_WAY,
+        IN_THE_WAY,
+    ]
+
+
 @pytest.mark.slow
 def test_every_way_to_shard():
     found = lines()

@@ -21,7 +21,7 @@ from jax.sharding import NamedSharding
 from ..analysis.facts import Facts
 from ..ir import KernelIR
 from ..transforms.partition import Factor
-from .jax_compat import axes_of
+from .jax_compat import as_itself, axes_of
 from .sharding import Run, Splits, settled, splittable
 
 
@@ -37,7 +37,8 @@ def over_auto_axes(
 
     def partition(mesh: Any, given: Any, made: Any) -> Any:
         """What each device runs, and how its arguments and results are sharded for that."""
-        split = settled(ir, facts, _specs(operands, given), _specs(results, made), mesh.shape)
+        with as_itself():
+            split = settled(ir, facts, _specs(operands, given), _specs(results, made), mesh.shape)
         one = split.on_device(local(split))
         shardings = [_sharding(split, mesh, names) for names in (results, operands)]
         return mesh, one, *shardings

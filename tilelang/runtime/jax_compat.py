@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 import jax
-from jax._src import config, dispatch, xla_bridge
+from jax._src import compiler, config, dispatch, xla_bridge
 from jax.core import ShapedArray
 from jax.sharding import (
     AbstractDevice,
@@ -17,6 +18,8 @@ from jax.sharding import (
     get_abstract_mesh,
     use_abstract_mesh,
 )
+
+from ..errors import TileError
 
 
 @contextmanager
@@ -173,6 +176,32 @@ def undisturbed() -> Iterator[None]:
         for state in (jax.disable_jit, *states):
             stack.enter_context(state(False))
         yield
+
+
+_said = deque[TileError](maxlen=8)  # refusals that may be on their way through XLA
+
+
+@contextmanager
+def as_itself() -> Iterator[None]:
+    """A refusal arrives as what it is, also where XLA asks while it compiles.
+
+    XLA makes an error of its own of what is raised then, and that of its words.
+    """
+    try:
+        yield
+    except TileError as error:
+        _said.append(error)
+        raise
+
+
+def _ours(error: Exception) -> TileError | None:
+    """The refusal that an error of XLA's repeats."""
+    words = str(error)
+    return next((own.with_traceback(None) for own in reversed(_said) if str(own) in words), None)
+
+
+if hasattr(compiler, "register_xla_runtime_error_handler"):
+    compiler.register_xla_runtime_error_handler(_ours)
 
 
 def default_platform() -> str:

@@ -122,7 +122,12 @@ def launch(
         arrays = read(values)
         if verify is not None:
             verify(arrays)
-        return finish(run(*arrays), values)
+        try:
+            results = run(*arrays)
+        except ValueError:
+            _refuse_apart(ir.name, operands, values)
+            raise
+        return finish(results, values)
 
     keep_out(call)
     return call
@@ -152,6 +157,28 @@ def _refuse_mutation(ir: KernelIR, operand: TensorArgument) -> None:
         return
     stored = next((s for s in every_store(ir.body) if _names(ir, s, operand)), None)
     raise stored_to_jax(operand.name, None if stored is None else stored.loc)
+
+
+def _refuse_apart(kernel: str, operands: Sequence[TensorArgument], values: Values) -> None:
+    """CallError for JAX arrays that were put on different devices, of which JAX says less."""
+    arrays = [(o.name, values[o.place]) for o in operands if o.described.home == "jax"]
+    put = [(name, array.sharding) for name, array in arrays if array.committed]
+    for name, sharding in put:
+        first, over = max(put, key=lambda each: len(each[1].device_set))
+        if sharding.device_set != over.device_set:
+            there = f"{first}.sharding"
+            if len(over.device_set) > 1:
+                there = f"NamedSharding({there}.mesh, PartitionSpec())"
+            raise CallError(
+                f"{first} is on {_devices(over)} and {name} on {_devices(sharding)}: {kernel} "
+                "runs where all of its arguments are",
+                hint=f"jax.device_put({name}, {there})",
+            ) from None
+
+
+def _devices(sharding: Any) -> str:
+    found = sorted(sharding.device_set, key=lambda device: device.id)
+    return str(found[0]) if len(found) == 1 else f"{len(found)} devices from {found[0]} on"
 
 
 def _refuse_late_stores(ir: KernelIR, operands: Sequence[TensorArgument]) -> None:

@@ -19,6 +19,7 @@ from jax.interpreters import batching, mlir
 from ..errors import CallError
 from .jax_compat import (
     abstract_kind,
+    as_itself,
     lowered_kind,
     lowered_over,
     needs_devices,
@@ -140,7 +141,8 @@ def _lower(platform: str, ctx: Any, *operands: Any, code: Code, kind: str | None
         with undisturbed():
             return mlir.lower_fun(spread)(ctx, *operands)
     asked = kind if platform == "tpu" else None  # an abstract mesh is one of TPUs
-    jaxpr = _traced(code, platform, lowered_kind(ctx, platform) or asked, ctx.avals_in)
+    with as_itself():  # this may be what one device runs, of which XLA asks while it compiles
+        jaxpr = _traced(code, platform, lowered_kind(ctx, platform) or asked, ctx.avals_in)
     there = ctx.replace(platforms=[platform], avals_in=jaxpr.in_avals)
     with undisturbed():
         results = mlir.lower_fun(core.jaxpr_as_fun(jaxpr))(there, *operands)

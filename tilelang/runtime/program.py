@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import Parameter, Signature
 from typing import Any
 
 import jax
@@ -64,6 +65,8 @@ def program(code: Code, operands: tuple[str, ...], resolve: Resolve) -> Callable
     run.__name__ = run.__qualname__ = name
     call = differentiable(name, operands, run, single, resolve)
     call.__name__ = call.__qualname__ = name
+    named = [Parameter(operand, Parameter.POSITIONAL_ONLY) for operand in operands]
+    vars(call)["__signature__"] = Signature(named)  # JAX's errors name arguments by it
     return jax.jit(call)
 
 
