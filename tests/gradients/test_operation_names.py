@@ -89,7 +89,7 @@ def scale(x, factor):
 
 
 def by_argument(factor):
-    return partial(scale, factor=factor)
+    return partial(scale, factor=float(factor))  # of an integer an operation is told at each call
 
 
 class Scale:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sympy
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -344,7 +345,7 @@ class Symbol:
     """A size as torch traces it."""
 
     def __init__(self, expr, hint):
-        self.node, self.expr, self.hint, self.fixed = self, expr, hint, False
+        self.node, self.expr, self.hint, self.fixed = self, sympy.Symbol(expr), hint, False
 
     def __int__(self):
         self.fixed = True
@@ -388,7 +389,7 @@ class Equal(Symbol):
         self.told = told
 
     def __eq__(self, other):
-        self.told.append({self.expr, other.expr})
+        self.told.append({str(self.expr), str(other.expr)})
         return True
 
 

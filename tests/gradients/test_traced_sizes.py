@@ -42,6 +42,82 @@ def test_one_graph_serves_every_number_of_rows(run):
     assert counter.frame_count == 1
 
 
+@tile.kernel
+def first_rows(x, n):
+    """The first rows, n times."""
+    y = hl.empty([n, x.shape[1]], dtype=x.dtype)
+    for t in hl.tile(n):
+        y[t, :] = x[t.index, :] * n
+    return y
+
+
+@tile.kernel
+def times(x, n):
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = x[t, :] * n
+    return y
+
+
+@times.vjp
+def _(saved, dy):
+    return {"x": times(dy, saved["n"])}
+
+
+# what is done with rows -> the same by torch
+OF_SIZES = {
+    "a size": (lambda x: times(x, x.shape[0]), lambda x: x * len(x)),
+    "a size less a number": (
+        lambda x: first_rows(x, x.shape[0] - 3),
+        lambda x: x[:-3] * (len(x) - 3),
+    ),
+    "of a batch": (
+        torch.func.vmap(lambda row: times(row[None], row.shape[0])[0], in_dims=1),
+        lambda x: x.T * len(x),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_SIZES)
+def test_sizes_as_arguments_stay_symbols(name):
+    run, want = OF_SIZES[name]
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(run, backend=counter, fullgraph=True, dynamic=True)
+    for rows in (20, 31, 47, 9):
+        x = torch.randn(rows, COLUMNS, requires_grad=True)
+        result = compiled(x)
+        torch.testing.assert_close(result, want(x))
+        found, wanted = (torch.autograd.grad(y.square().sum(), x) for y in (result, want(x)))
+        torch.testing.assert_close(found, wanted)
+    assert counter.frame_count == 1
+
+
+def test_a_number_that_rows_limit_stays_a_symbol():
+    """Torch has a symbol for it from the second number on."""
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(first_rows, backend=counter, fullgraph=True)
+    x = torch.randn(40, COLUMNS)
+    for n in (5, 9, 17, 40):
+        torch.testing.assert_close(compiled(x, n), x[:n] * n)
+    assert counter.frame_count == 2
+
+
+class FirstRows(torch.nn.Module):
+    def forward(self, x):
+        return first_rows(x, x.shape[0] - 3)
+
+
+def test_a_size_as_an_argument_is_exported():
+    rows = torch.export.Dim("rows", min=5, max=500)
+    given = (torch.ones(20, COLUMNS),)
+    program = torch.export.export(FirstRows(), given, dynamic_shapes=({0: rows},)).module()
+    for n in (20, 31):
+        x = torch.randn(n, COLUMNS)
+        torch.testing.assert_close(program(x), x[:-3] * (n - 3))
+
+
 @pytest.mark.parametrize("rows", [10, 40])
 def test_a_program_for_other_sizes_is_refused(rows):
     """Its kernels are told the sizes that were traced, and would read past the end of fewer."""

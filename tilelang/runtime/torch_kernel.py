@@ -98,10 +98,10 @@ def set_apart(values: Sequence[Any]) -> bool:
 def called(compiler: KernelCompiler, names: Sequence[str], values: Sequence[Any]) -> Any:
     """What the kernel returns, as torch differentiates, traces or compiles it."""
     with torch_ops.untraced():
-        callee, given = _bound(compiler, names, values)
+        callee, given, sizes = _bound(compiler, names, values)
         tensors = [_as_torch(value) for value in given]
-        structure = callee.parse(torch_ops.specs(callee, tensors), ()).ir.structure
-    return structured(structure, torch_ops.call(callee, tensors))
+        parsed = callee.parse(torch_ops.specs(callee, tensors), tuple(map(hint, sizes)))
+    return structured(parsed.ir.structure, torch_ops.call(callee, tensors, sizes))
 
 
 def register(
@@ -113,16 +113,22 @@ def register(
 
 def _bound(
     compiler: KernelCompiler, names: Sequence[str], values: Sequence[Any]
-) -> tuple[Callee, list[Any]]:
-    """The kernel with its static arguments, and the tensors."""
-    named = {n: known(v) for n, v in zip(names, values, strict=True)}
+) -> tuple[Callee, list[Any], list[Any]]:
+    """The kernel with its static arguments, the tensors, and numbers: these may be symbols."""
+    named = {n: v if _is_size(v) else known(v) for n, v in zip(names, values, strict=True)}
     tensors = {n: v for n, v in named.items() if home_of(type(v)) is not None}
-    statics = {n: v for n, v in named.items() if n not in tensors}
+    numbers = {n: v for n, v in named.items() if _is_size(v)}
+    statics = {n: v for n, v in named.items() if n not in tensors and n not in numbers}
     _screen(compiler.name, tuple(named), tensors, statics)
-    key = tuple(None if n in tensors else _identity(v) for n, v in named.items())
+    key = tuple(_identity(statics[n]) if n in statics else n in numbers for n in named)
     if key not in compiler.callees:
-        compiler.callees[key] = _kernel(compiler, tuple(named), statics, key)
-    return compiler.callees[key], [*tensors.values()]
+        compiler.callees[key] = _kernel(compiler, tuple(named), statics, tuple(numbers), key)
+    return compiler.callees[key], [*tensors.values()], [*numbers.values()]
+
+
+def _is_size(value: Any) -> bool:
+    """Whether torch may have a symbol for such a number; of those it is told like of sizes."""
+    return type(value) is int or isinstance(value, torch.SymInt)
 
 
 def _screen(kernel: str, names: Sequence[str], tensors: Statics, statics: Statics) -> None:
@@ -165,27 +171,42 @@ def _identity(value: Any) -> Hashable:
 
 
 def _kernel(
-    compiler: KernelCompiler, names: tuple[str, ...], statics: Statics, key: Hashable
+    compiler: KernelCompiler,
+    names: tuple[str, ...],
+    statics: Statics,
+    numbers: tuple[str, ...],
+    key: Hashable,
 ) -> Callee:
-    tensors = tuple(n for n in names if n not in statics)
+    tensors = tuple(n for n in names if n not in statics and n not in numbers)
+
+    def fixed(sizes: Sequence[Any]) -> Statics:
+        """All arguments but tensors."""
+        return {**statics, **dict(zip(numbers, sizes, strict=True))}
 
     def parse(specs: Sequence[TensorSpec], sizes: Sizes) -> Remembered:
         there = dict(zip(tensors, specs, strict=True))
-        values = {n: there[n] if n in there else statics[n] for n in names}
         described = {n: Described(s, "shape") for n, s in there.items()}
+        every = {**fixed(sizes), **there}
         with _disable_current_modes():  # what the kernel reads of outside is as it is, never fake
-            return compiler.parse(Given(values, described))
+            return compiler.parse(Given({n: every[n] for n in names}, described))
 
     def run(arrays: Sequence[Any], sizes: Sizes) -> Sequence[Any]:
-        there = dict(zip(tensors, arrays, strict=True))
-        result = compiler.run([there[n] if n in there else statics[n] for n in names])
-        return torch_ops.listed(result)
+        every = {**fixed(sizes), **dict(zip(tensors, arrays, strict=True))}
+        return torch_ops.listed(compiler.run([every[n] for n in names]))
 
-    def gradient(parsed: Remembered, wanted: frozenset[str], run_part: Run) -> Gradient:
-        return compiler.gradient(parsed, statics, wanted, run_part)
+    def gradient(
+        parsed: Remembered, wanted: frozenset[str], run_part: Run, sizes: Sequence[Any]
+    ) -> Gradient:
+        return compiler.gradient(parsed, fixed(sizes), wanted, run_part)
 
-    identity = digest(compiler.identity, key)
-    return _callee(compiler, compiler.name, identity, tensors, parse, run, gradient)
+    identity, sized = digest(compiler.identity, key), bool(numbers)
+    return _callee(compiler, compiler.name, identity, tensors, parse, run, gradient, sized)
+
+
+def _of_part(
+    parsed: Remembered, wanted: frozenset[str], run_part: Run, sizes: Sequence[Any]
+) -> Gradient:
+    return derived(parsed, wanted, run_part)
 
 
 def _callee(
@@ -195,8 +216,8 @@ def _callee(
     tensors: tuple[str, ...],
     parse: Callable[[Sequence[TensorSpec], Sizes], Remembered],
     run: Callable[[Sequence[Any], Sizes], Sequence[Any]],
-    gradient: Callable[[Remembered, frozenset[str], Run], Gradient],
-    sized: bool = False,
+    gradient: Callable[[Remembered, frozenset[str], Run, Sequence[Any]], Gradient],
+    sized: bool,
 ) -> Callee:
     """An operation whose gradient, where it is derived, is made of operations too."""
     parts: dict[Hashable, Callee] = {}
@@ -214,7 +235,7 @@ def _callee(
             return torch_ops.call(parts[key], given, every)
 
         try:
-            return gradient(parsed, wanted, run_part)
+            return gradient(parsed, wanted, run_part, sizes)
         except GradientError as error:
             needs = next(n for n in tensors if n in wanted)
             otherwise = f"use torch.no_grad(), or pass {needs}.detach()"
@@ -242,7 +263,7 @@ def _batch(compiler: KernelCompiler, one: Callee, names: frozenset[str]) -> Call
         return torch_ops.listed(compiler.launch(parsed, arrays, not parsed.derived))
 
     name, identity = f"{compiler.name}_batch", digest(one.name, one.identity, names)
-    return _callee(compiler, name, identity, one.tensors, parse, run, derived, one.sized)
+    return _callee(compiler, name, identity, one.tensors, parse, run, _of_part, one.sized)
 
 
 def _part(
@@ -263,4 +284,4 @@ def _part(
     dtypes = tuple((len(t.shape), t.dtype) for t in tensors)
     identity = digest(whole.name, whole.identity, wanted, dtypes)
     names = parsed.part(wanted, n).arguments
-    return _callee(compiler, name, identity, names, parse, run, derived, sized=True)
+    return _callee(compiler, name, identity, names, parse, run, _of_part, sized=True)

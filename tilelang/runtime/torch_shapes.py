@@ -33,7 +33,7 @@ LengthOf = Callable[[Sizes], int]  # -> how much there is to the kernel
 class SizeRule:
     """Sizes of results: those at `hints`, and `step` more for each one that a symbol is more.
 
-    symbols  places of sizes that are the same symbol, for each one that is free
+    symbols  places of sizes that are the same symbol, or that and a number, for each free one
     steps    for each symbol the shapes' growth
     """
 
@@ -69,7 +69,8 @@ class SizeRule:
         free = {place for places in self.symbols for place in places}
         fixed = (s == h for n, (s, h) in enumerate(zip(sizes, self.hints, strict=True)))
         same = all(f or n in free for n, f in enumerate(fixed))
-        alike = all(len({sizes[p] for p in places}) == 1 for places in self.symbols)
+        moved = [s - h for s, h in zip(sizes, self.hints, strict=True)]
+        alike = all(len({moved[p] for p in places}) == 1 for places in self.symbols)
         return not (same and alike) or self.at(sizes) == shapes
 
 
@@ -100,7 +101,8 @@ def rule_for(
     base, places = shapes_of(hints), dict[str, list[int]]()
     for n, size in enumerate(sizes):
         if not isinstance(size, int):
-            places.setdefault(str(size.node.expr), []).append(n)
+            _, moving = size.node.expr.as_coeff_Add()  # of rows - 1 the rows
+            places.setdefault(str(moving), []).append(n)
     symbols, steps = list[tuple[int, ...]](), list[Shapes]()
     step_of = partial(_step, hints, base=base, shapes_of=shapes_of, length_of=length_of)
     left = list(places.values())
@@ -161,11 +163,17 @@ def _step(
 
 
 def _tested(rule: SizeRule, shapes_of: ShapesOf) -> bool:
-    """Whether the rule holds where every symbol is larger, each by another number: far and near."""
-    try:
-        return all(rule.at(s) == shapes_of(s) for s in map(rule.beyond, (37, 1031)) if rule.symbols)
-    except TileError:
-        return False
+    """Whether the rule holds where every symbol is larger, each by another number: far and near.
+
+    Sizes that are refused, as more rows than there are, are refused too where a program runs.
+    """
+    found = list[bool]()
+    for sizes in map(rule.beyond, (3, 37, 1031) if rule.symbols else ()):
+        try:
+            found.append(rule.at(sizes) == shapes_of(sizes))
+        except TileError:
+            continue
+    return all(found) and bool(found or not rule.symbols)
 
 
 def sizes_of(tensors: Sequence[Any]) -> tuple[Any, ...]:
