@@ -22,7 +22,7 @@ from tests.fuzzing import gradients
 from tests.fuzzing.compose import compose, means_something, seeds_of
 from tests.fuzzing.corpus import Entry, keep
 from tests.fuzzing.counted import open_numbers
-from tests.fuzzing.elsewhere import try_bucket, try_mesh, try_passes
+from tests.fuzzing.elsewhere import try_bucket, try_mesh, try_passes, try_symbols
 from tests.fuzzing.program import Let, Load, Loop, Program, Store, Swap, Update, parts
 from tests.fuzzing.shrink import smaller
 from tests.fuzzing.strict import try_strict
@@ -52,7 +52,12 @@ BAD = ("wrong", "crash", "reference", "accepted", "uncompiled")
 LAYOUTS = 6  # for each config
 BATCH = 3  # calls that a batch of them is compared with
 REFERENCE_BLOCKS = (1, 5, 16, 64)
-ELSEWHERE = {"bucket": try_bucket, "mesh": try_mesh, "passes": try_passes}
+ELSEWHERE = {
+    "bucket": try_bucket,
+    "symbols": try_symbols,
+    "mesh": try_mesh,
+    "passes": try_passes,
+}
 BLOCKS = (8, 16, 32, 64)  # one of them for each loop type, all of them over the loop types
 ODD = (3, 5, 7, 12)  # that no register divides: legal where a CPU interprets
 
@@ -272,7 +277,7 @@ def replayed(entry: Entry) -> Outcome:
             return try_batched(entry.program, entry.seeds[:BATCH])
         case "text":
             return try_text(entry.program, f"tpu:{GENERATIONS[0]}")
-        case "bucket" | "mesh" | "passes":
+        case "bucket" | "symbols" | "mesh" | "passes":
             return ELSEWHERE[entry.way](entry.program, entry.seeds[:BATCH])
     return try_kernel(entry.program, entry.config, entry.seeds)
 

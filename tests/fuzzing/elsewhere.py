@@ -1,4 +1,5 @@
-"""try_bucket, try_mesh, try_passes: a random kernel for more rows, on devices, and after passes.
+"""try_bucket, try_symbols, try_mesh, try_passes: a random kernel for more rows, for any number of
+them, on devices, and after passes.
 
 `gradients` of such a call are those of the framework, for random cotangents.
 """
@@ -29,6 +30,7 @@ from tilelang.codegen.pallas.target import Target
 from tilelang.codegen.triton.plan.search import normalised as normalised_for_gpus
 from tilelang.ir import KernelIR
 from tilelang.ir.verify import BrokenIR, verify
+from tilelang.runtime.buckets import ragged_rows
 from tilelang.schedule.problem import Problem
 from tilelang.transforms.partition import factors
 
@@ -69,6 +71,30 @@ class Way:
 def bucket(program: Program, kernel: tile.Kernel) -> Way:
     """The kernel of `program`, which says lengths as a user does, with its rows padded."""
     return Way(tile.kernel(kernel.__wrapped__, rows="bucket"))
+
+
+def symbols(program: Program, kernel: tile.Kernel, seed: int) -> Way:
+    """A program of `jax.export` in which ragged rows are symbols, one for each length."""
+    served = tile.kernel(kernel.__wrapped__, rows="bucket")
+    given = case(program, seed).arguments
+    ir, _ = parsed(kernel, list(given.values()))
+    rows = ragged_rows(ir)
+    moving = {(p.name, d) for p in ir.params if p.tensor for d in rows[p.tensor]}
+    # JAX has no symbols for lengths that may be 0
+    lengths = sorted({given[name].shape[dim] for name, dim in moving} - {0})
+    if not lengths:
+        raise tile.CallError("no length of it may be a symbol")
+    text, bounds = ", ".join(f"r{n}" for n in lengths), [f"r{n} <= {n + seed % 9}" for n in lengths]
+    symbol = dict(zip(lengths, jax.export.symbolic_shape(text, constraints=bounds), strict=True))
+    specs = [
+        jax.ShapeDtypeStruct(
+            [symbol.get(n, n) if (name, d) in moving else n for d, n in enumerate(a.shape)],
+            jnp.asarray(a).dtype,
+        )
+        for name, a in given.items()
+    ]
+    made = jax.export.export(jax.jit(lambda *a: served(*a)), platforms=["cpu"])(*specs)
+    return Way(lambda *arrays: made.call(*map(jnp.asarray, arrays)))
 
 
 def mesh(program: Program, kernel: tile.Kernel, seed: int) -> Way:
@@ -134,6 +160,16 @@ def try_bucket(program: Program, seeds: Sequence[int]) -> Outcome:
     """Whether a program for more rows does what the kernel means; refused if it cannot be one."""
     with loaded(program, lengths_by_shapes(program)) as kernel:
         return _like_meaning(program, bucket(program, kernel), seeds)
+
+
+def try_symbols(program: Program, seeds: Sequence[int]) -> Outcome:
+    """Whether a program for any number of rows does so, too."""
+    with loaded(program, lengths_by_shapes(program)) as kernel:
+        try:
+            way = symbols(program, kernel, seeds[0])
+        except Exception as error:  # as above
+            return failure(error)
+        return _like_meaning(program, way, seeds)
 
 
 def try_mesh(program: Program, seeds: Sequence[int]) -> Outcome:

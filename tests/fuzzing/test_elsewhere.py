@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 
 from tests import partitions
 from tests.fuzzing.compose import compose
-from tests.fuzzing.elsewhere import try_bucket, try_mesh, try_passes
+from tests.fuzzing.elsewhere import try_bucket, try_mesh, try_passes, try_symbols
 from tests.fuzzing.gradients import try_gradient, wide
 from tests.fuzzing.program import (
     Axis,
@@ -28,7 +29,7 @@ from tests.fuzzing.text import lengths_by_shapes, source
 from tests.fuzzing.trial import OK
 from tests.planted.passes import _turned_stay
 from tilelang.passes import turn_late
-from tilelang.runtime import buckets, execution
+from tilelang.runtime import buckets, execution, symbolic
 from tilelang.transforms import local, partition
 
 # y[g] = the sum of x[offsets[g] : offsets[g + 1]]
@@ -57,7 +58,7 @@ def test_lengths_are_said_by_shapes():
 
 
 def test_a_right_kernel_passes():
-    assert try_bucket(SUMS, SEEDS) == try_mesh(SUMS, SEEDS) == OK
+    assert try_bucket(SUMS, SEEDS) == try_symbols(SUMS, SEEDS) == try_mesh(SUMS, SEEDS) == OK
     assert try_passes(SUMS, SEEDS) == OK
 
 
@@ -70,6 +71,19 @@ def test_what_is_padded_wrongly_is_seen(monkeypatch):
     fitted = buckets.fitted
     monkeypatch.setattr(execution, "fitted", wrong)
     assert try_bucket(SUMS, SEEDS).kind == "wrong"
+
+
+def test_what_a_program_for_any_number_of_rows_does_wrongly_is_seen(monkeypatch):
+    """The rows of a call lie behind those that it is padded with."""
+
+    def behind(value, found):
+        made = padded(value, found)
+        missing = 0 if made is value else made.shape[0] - value.shape[0]
+        return jnp.roll(made, missing, 0)
+
+    padded = symbolic._padded
+    monkeypatch.setattr(symbolic, "_padded", behind)
+    assert try_symbols(SUMS, SEEDS).kind == "wrong"
 
 
 def test_what_is_split_wrongly_is_seen(monkeypatch):

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import sympy
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
@@ -169,7 +170,7 @@ def gradients_of_operations() -> bool:
 
 def shapes_of_other_sizes() -> bool:
     class Symbol:
-        expr, hint = "rows", 20
+        expr, hint = sympy.Symbol("rows"), 20
         node: Any
 
         def __int__(self) -> int:
@@ -182,7 +183,7 @@ def shapes_of_other_sizes() -> bool:
 
 def unrolled_sizes_are_fixed() -> bool:
     class Symbol:
-        expr, hint = "columns", 3
+        expr, hint = sympy.Symbol("columns"), 3
         node: Any
 
         def __int__(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,6 +25,7 @@ from tests.codegen.test_masked_ends import KERNELS, TRIED, block_of, shorter_is_
 from tests.codegen.test_parts_of_rows import part
 from tests.codegen.test_shorter import X as ROWS_OF_X
 from tests.codegen.test_shorter import asked, given, head
+from tests.gradients import test_traced_sizes
 from tests.runtime import test_dynamo
 from tests.runtime.test_traced import OFFSETS, turned
 from tilelang.codegen.pallas.plan import blocks, launch
@@ -165,6 +167,8 @@ BROKEN = (
     Broken("numbers in a tuple stay symbols", torch_kernel, "known",
            lambda value: value if isinstance(value, tuple) else known(value),
            passed(test_dynamo.test_numbers_in_a_tuple_that_change)),
+    Broken("numbers are part of an operation", torch_kernel, "_is_size", lambda value: False,
+           passed(partial(test_traced_sizes.test_sizes_as_arguments_stay_symbols, "a size"))),
     Broken("the host decides what is lowered", execution, "device_of", _by_host,
            compiled_for_the_tpu),
     Broken("every TPU is the same", execution, "target_of", _ignoring, planned_for_the_mesh),
