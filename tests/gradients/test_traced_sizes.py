@@ -59,6 +59,14 @@ def times(x, n):
     return y
 
 
+@tile.kernel
+def modulo(x, n):
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = x[t, :] * (n % 7)
+    return y
+
+
 @times.vjp
 def _(saved, dy):
     return {"x": times(dy, saved["n"])}
@@ -102,6 +110,12 @@ def test_a_number_that_rows_limit_stays_a_symbol():
     for n in (5, 9, 17, 40):
         torch.testing.assert_close(compiled(x, n), x[:n] * n)
     assert counter.frame_count == 2
+
+
+def test_a_number_that_torch_has_no_integer_for():
+    x = torch.randn(4, COLUMNS, requires_grad=True)
+    (found,) = torch.autograd.grad(modulo(x, (1 << 64) + 10).sum(), x)
+    torch.testing.assert_close(found, torch.full_like(x, ((1 << 64) + 10) % 7))
 
 
 class FirstRows(torch.nn.Module):

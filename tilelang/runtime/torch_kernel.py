@@ -32,6 +32,7 @@ from .written import Flat
 from .written_down import digest
 
 Statics = Mapping[str, Any]
+LARGE = 1 << 63  # torch has no integers of that size
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def _bound(
 
 def _is_size(value: Any) -> bool:
     """Whether torch may have a symbol for such a number; of those it is told like of sizes."""
-    return type(value) is int or isinstance(value, torch.SymInt)
+    return isinstance(value, torch.SymInt) or (type(value) is int and -LARGE <= value < LARGE)
 
 
 def _screen(kernel: str, names: Sequence[str], tensors: Statics, statics: Statics) -> None:
