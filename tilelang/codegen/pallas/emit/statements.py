@@ -239,7 +239,8 @@ def _fori(
     start = carried if len(names) == 1 else f"({carried})" if names else "0"
     turn, state = Atom(f"each_{index}"), Atom(start)
     if loop.form == "fori_loop":
-        block.put(carried, Call("jax.lax.fori_loop", (*bounds, turn, state)))
+        several = (Atom(f"unroll={loop.unroll}"),) if loop.unroll > 1 else ()
+        block.put(carried, Call("jax.lax.fori_loop", (*bounds, turn, state, *several)))
     elif names:
         block.put(carried, Call("turned_once", (bounds[1], turn, state)))
     else:

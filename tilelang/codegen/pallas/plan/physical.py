@@ -375,7 +375,8 @@ class Inner:
     """A loop inside the step over the tiles of `axis`.
 
     A pipeline has no carries: scratch memory holds what it passes on.  A turn of an unrolled loop
-    stands for `together` iterations.  One that turns "once", if at all, is no loop.
+    stands for `together` iterations, and `unroll` turns of a fori_loop are written in a row.  One
+    that turns "once", if at all, is no loop.
 
     ahead   of so many first statements, those of the next turn run before the rest of this one
     handed  locals of those that the rest reads
@@ -387,6 +388,7 @@ class Inner:
     body: tuple[PStmt, ...]
     loc: Loc
     together: int = 1
+    unroll: int = 1
     ahead: int = 0
     handed: tuple[str, ...] = ()
 
@@ -451,8 +453,7 @@ def exprs_of(stmt: PStmt) -> Iterator[PExpr]:
         case Inner():
             for carry in stmt.carries:
                 yield from (carry.init, carry.next)
-            for inner in stmt.body:
-                yield from exprs_of(inner)
+            yield from (expr for inner in stmt.body for expr in exprs_of(inner))
         case _:
             assert_never(stmt)
 

@@ -186,6 +186,7 @@ def _others(
     worth = CHAINED_WORTH if rank.products(alone.launches) >= CHAINED else INSIDE_WORTH
     for least, finished in (
         (ONCE_WORTH, _in_one_step(problem, config, alone)),
+        (INSIDE_WORTH, _in_a_loop(problem, config, alone)),
         (INSIDE_WORTH, _few(problem, config, alone)),
         (worth, _many(problem, config, alone, guess)),
     ):
@@ -274,6 +275,18 @@ def _in_one_step(problem: Problem, config: Config, alone: Plan) -> Iterator[_Jud
     whole = _finished(problem, config, replace(config, loop_type="fori_loop"), alone.target)
     if whole is not None and all(e.flow and e.flow.turns for e in whole.plan.launches):
         yield whole
+
+
+def _in_a_loop(problem: Problem, config: Config, alone: Plan) -> Iterator[_Judged]:
+    """The plan whose loop over rows, each of which goes on from the one before, runs in the step.
+
+    A step of one row takes what any step costs, and picks the row from a block.
+    """
+    axes = (a for each in alone.launches for a in each.axes)
+    rows = (a.name for a in axes if a.kind == "ordered" and a.place == "dim" and a.block is None)
+    if any(picks_rows(problem, name) for name in rows):
+        whole = _finished(problem, config, replace(config, loop_type="fori_loop"), alone.target)
+        yield from () if whole is None else (whole,)
 
 
 def _few(problem: Problem, config: Config, alone: Plan) -> Iterator[_Judged]:

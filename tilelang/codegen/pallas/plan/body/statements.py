@@ -32,6 +32,7 @@ from .gathers import take_rows
 from .layouts import Layout, Value, physical_shape
 from .lower import Scope, lower
 from .stores import filled, stores
+from .turns import turns_at_once
 
 T = TypeVar("T")
 Lowered = tuple[PStmt, ...]
@@ -261,7 +262,8 @@ def _inner(scope: Scope, loop: ir.Loop) -> Inner:
     trial, body = _settled(scope, loop.carries, lowered)
     scope.kept += trial.kept
     carries = tuple(_inner_carry(scope, trial, c) for c in loop.carries)
-    return Inner(loop.axis, scope.inner, carries, body, loop.loc)
+    made = Inner(loop.axis, scope.inner, carries, body, loop.loc)
+    return replace(made, unroll=turns_at_once(made, scope.arrays.axes))
 
 
 def _inner_carry(scope: Scope, trial: Scope, carry: ir.Carry) -> InnerCarry:

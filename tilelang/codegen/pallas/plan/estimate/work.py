@@ -163,10 +163,11 @@ def _turned(stmt: Inner, core: Core, trips: Trips) -> Work:
     """The work of one turn of a loop inside."""
     turn = work(stmt.body, core, trips)
     within = stmt.axis in core.axes and core.axes[stmt.axis].place == "within"
-    if within or stmt.ahead:
+    if within or stmt.ahead or stmt.unroll > 1:
         alone = work((s for s in stmt.body if isinstance(s, Inner)), core, trips)
-        turn = _beside(turn, alone, trips[stmt.axis] / stmt.together)
-    add(turn, {"piped" if stmt.form == "pipeline" else "turns": 1})
+        several = trips[stmt.axis] / stmt.together if stmt.unroll == 1 else stmt.unroll
+        turn = _beside(turn, alone, several)
+    add(turn, {"piped": 1} if stmt.form == "pipeline" else {"turns": 1 / stmt.unroll})
     for carry in stmt.carries:
         add(turn, _evaluated(carry.next, core))
     return turn
