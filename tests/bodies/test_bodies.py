@@ -205,9 +205,11 @@ def test_a_body_that_does_not_compile_is_found(monkeypatch, capsys) -> None:
 @needs_libtpu
 @pytest.mark.parametrize(
     ("name", "generation"),
-    [("every number of a row with every head", "v5e"), ("bools of heads that meet", "v5p"),
-     ("a choice of what meets the largest", "v6e")],
-)  # fmt: skip
+    [
+        ("every number of a row with every head", "v5e"),
+        ("a choice of what meets the largest", "v6e"),
+    ],
+)
 def test_planted_registers_are_left(monkeypatch, name, generation) -> None:
     monkeypatch.setattr(registers, "_laid_out", lambda expr, values: expr)
     assert judged(KNOWN[name], generation, SIZES[0], shared(TPU)).kind == "uncompiled"

@@ -390,7 +390,7 @@ def test_the_summary():
 
 def test_the_command(capsys, monkeypatch):
     assert main(["kernels", "--count", "1", "--seed", str(SEEDS[0]), "--configs", "0"]) == 0
-    assert "1 kernels, 8 trials: " in capsys.readouterr().out
+    assert "1 kernels, 9 trials: " in capsys.readouterr().out
     monkeypatch.setattr(
         "tests.fuzzing.campaign.try_configs", lambda *a, **k: [Outcome("wrong", "y: all")]
     )
