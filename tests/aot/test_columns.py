@@ -37,6 +37,25 @@ def scaled(z, gate):
     return y
 
 
+@tile.kernel
+def at_once(z, gate):
+    """y[t] = z[t] times the sum of gate[t], in the store itself."""
+    y = hl.empty(z.shape, dtype=z.dtype)
+    for t in hl.tile(z.shape[0]):
+        rows = z[t, :].to(hl.float32)
+        few = gate[t, 0][:, None] * rows + gate[t, 1][:, None] * rows
+        y[t, :] = (
+            few
+            + gate[t, 2][:, None] * rows
+            + gate[t, 3][:, None] * rows
+            + gate[t, 4][:, None] * rows
+            + gate[t, 5][:, None] * rows
+            + gate[t, 6][:, None] * rows
+            + gate[t, 7][:, None] * rows
+        ).to(y.dtype)
+    return y
+
+
 def given(lanes: int, dtype: str, count: int) -> tuple[tile.TensorSpec, tile.TensorSpec]:
     return tile.spec((16384, lanes), dtype), tile.spec((16384, count), "float32")
 
@@ -50,8 +69,14 @@ def test_many_columns_of_long_rows(generation: str, count: int) -> None:
 
 
 @needs_libtpu
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_columns_that_meet_in_a_store(generation: str) -> None:
+    assert compiled(at_once, *given(1024, "bfloat16", 8), target=f"tpu:{generation}")
+
+
+@needs_libtpu
 def test_planted_columns_that_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_columns", lambda life, sizes: 0)
+    monkeypatch.setattr(memory, "_columns", lambda life, largest, sizes: 0)
     with pytest.raises(CompileError, match="do not fit into vector memory"):
         compiled(tile.Kernel(weighted._fn), *given(1024, "bfloat16", 8), target="tpu:v5p")
 

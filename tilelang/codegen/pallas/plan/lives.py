@@ -91,8 +91,9 @@ def lives(body: tuple[PStmt, ...]) -> tuple[Life, ...]:
             end = last.get(stmt.name, -1)
             if uses[stmt.name] > 1 or end > place + 1:
                 held = stmt.value.type, max(end, place + 1)
-            known[stmt.name] = _mixed(stmt.value, known)
-        found.append(_life(stmt, held, known))
+        found.append(life := _life(stmt, held, known))
+        if isinstance(stmt, Bind):
+            known[stmt.name] = life.mixed
     return tuple(found)
 
 
@@ -112,14 +113,15 @@ def _life(stmt: PStmt, held: tuple[Type, int] | None, known: Mapping[str, Mixed]
     sums = tuple(e for e in parts if isinstance(e, GroupSum))
     tables = (e.type for e in parts if isinstance(e, Diagonals | LaneGather))
     types, own = (*(e.type for e in computed), *tables), tuple(products(stmt))
-    mixed = known[stmt.name] if isinstance(stmt, Bind) else Mixed()
-    return Life(stmt, held, types, outer, spread, own, sums, mixed, ())
+    return Life(stmt, held, types, outer, spread, own, sums, _mixed(stmt.value, known), ())
 
 
 def _mixed(expr: PExpr, known: Mapping[str, Mixed]) -> Mixed:
     match expr:
         case Var(name):
             return known.get(name, Mixed())
+        case Apply("where", (_, value, _)):  # masks are made of positions, the rest waits for them
+            return _mixed(value, known)
         case Apply(op, args, Type(shape)) if op in ELEMENTWISE and len(shape) > 1:
             columns = tuple(a for a in args if _shape(a)[-1:] == (1,) != shape[-1:])
             whole = (_mixed(a, known) for a in args if _shape(a) == shape)

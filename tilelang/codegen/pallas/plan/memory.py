@@ -166,7 +166,7 @@ def _during(life: Life, held: int, sizes: Sizes) -> int:
     copied = sum(_anew(product, sizes) for product in life.products)
     copied += sum(_parts(sums, sizes) for sums in life.sums)
     copied += sum(_spread(value, sizes) for value in life.spread)
-    copied += _columns(life, sizes)
+    copied += _columns(life, largest, sizes)
     return max(held, largest // 4, whole) + min(held, largest) // 2 + copied
 
 
@@ -208,7 +208,7 @@ def _spread(value: Type, sizes: Sizes) -> int:
     return sizes.of(value) * halves // 2
 
 
-def _columns(life: Life, sizes: Sizes) -> int:
+def _columns(life: Life, largest: int, sizes: Sizes) -> int:
     """Bytes of the columns that long rows are multiplied by, and of what waits for them.
 
     Columns are spread over lanes as early as they can be.  Of rows of 1,024 lanes, each read for a
@@ -216,11 +216,12 @@ def _columns(life: Life, sizes: Sizes) -> int:
     more, besides the columns; of rows of two registers hardly any.
     """
     mixed, stmt = life.mixed, life.stmt
-    if len(mixed.columns) < 2 or mixed.rows == 0 or not isinstance(stmt, Bind):
+    assert not isinstance(stmt, Inner)
+    if len(mixed.columns) < 2 or mixed.rows == 0:
         return 0
     if extents(stmt.value.type, sizes.axes)[-1] <= SHORT:
         return 0
-    waiting = sizes.of(stmt.value.type) * min(10 * (mixed.rows - 1), 26) // 10
+    waiting = largest * min(10 * (mixed.rows - 1), 26) // 10
     return sum(sizes.of(column.type) for column in mixed.columns) + waiting
 
 
