@@ -18,7 +18,7 @@ from tests.transforms import (
     test_stages,
     test_tile_sums,
 )
-from tilelang.ir import Apply, Load, Store, Var, walk
+from tilelang.ir import Apply, Load, Store, Var, statement_exprs, walk
 from tilelang.runtime import (
     buckets,
     execution,
@@ -29,7 +29,16 @@ from tilelang.runtime import (
     torch_ops,
 )
 from tilelang.runtime.lowering import proved
-from tilelang.transforms import batch, local, multiples, partition, positions, stages, views
+from tilelang.transforms import (
+    batch,
+    forward,
+    local,
+    multiples,
+    partition,
+    positions,
+    stages,
+    views,
+)
 
 _prepare, _rows = jax_programs.prepare, buckets.ragged_rows
 _on_device = execution._on_device
@@ -274,6 +283,23 @@ MUTATIONS = (
     Mutation(
         "stages return results as they are stored", stages._Cut, "_returning",
         lambda self, made, names: made, test_stages.test_stages_of_arrays_in_another_form,
+    ),
+    Mutation(
+        "what a launch stores and reads is read before it", forward, "_unchanged",
+        lambda kernel, loop: None,
+        lambda: test_stages.test_what_reads_what_it_stores_has_no_stages(test_stages.stored_again),
+    ),
+    Mutation(
+        "only values are read, not ranges", forward, "_read",
+        lambda kernel, stmt: list(statement_exprs(stmt)),
+        lambda: test_stages.test_what_reads_what_it_stores_has_no_stages(
+            test_stages.in_a_range_that_is_stored
+        ),
+    ),
+    Mutation(
+        "tiles may be longer than what they are of", sharding, "_uneven",
+        lambda ir, place, factor: str(factor.size // (factor.size // factor.together)),
+        lambda: test_sharding.test_rows_of_tiles_that_are_told_apart(12, "stay together"),
     ),
     Mutation(
         "pairs of positions are those of a device", partition, "_beside", lambda *args: None,

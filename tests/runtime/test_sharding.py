@@ -18,7 +18,7 @@ from tests.transforms.test_stages import running_sum, shares
 from tilelang.analysis import analyze
 from tilelang.errors import CallError
 from tilelang.runtime import auto_axes
-from tilelang.runtime.sharding import settled, splittable
+from tilelang.runtime.sharding import settled, split_of, splittable
 
 GEMM = (np.zeros((8, 6), np.float32), np.zeros((2, 6, 4), np.float32), np.int32([0, 3, 8]))
 SIZES = {"a": 2, "b": 2, "c": 3}
@@ -134,6 +134,34 @@ def test_why_a_dimension_of_no_loop_is_not_split(kernel, dim, why, loop):
         f"{loop}{instead}or call the kernel inside jax.shard_map, which gives it one shard at a "
         "time"
     )
+
+
+@tile.kernel
+def numbered(x):
+    """Tiles of 16 rows, which are told apart by what they begin at."""
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for t in hl.tile(x.shape[0], block_size=16):
+        y[t, :] = x[t, :] * t.begin
+    return y
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        (12, "16 positions stay together, as tiles do, and it has 12"),
+        (24, "16 positions stay together, as tiles do, and it has 24"),
+        (48, "16 of its 48 positions stay together, and 3 is no multiple of the mesh's size"),
+        (64, ""),
+    ],
+)
+def test_rows_of_tiles_that_are_told_apart(rows, why):
+    ir, facts = parsed(numbered, (np.zeros((rows, 6), np.float32),))
+    asked = {"x": (("a",), ())}
+    if not why:
+        assert split_of(ir, facts, asked, SIZES).stages[0].axes
+        return
+    with pytest.raises(CallError, match=why):
+        split_of(ir, facts, asked, SIZES)
 
 
 def test_replicating_needs_no_mesh_around_the_program():

@@ -109,6 +109,32 @@ def stored_twice(x, w):
     return y
 
 
+def stored_again(x, offsets):
+    """Twice a sum, of which one is read back; what is read before it is stored is zero."""
+    y = hl.zeros([offsets.shape[0] - 1], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        total = 0.0
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            total += x[t].sum()
+        before = y[g]
+        y[g] = total
+        y[g] = y[g] + total - before
+    return y
+
+
+def in_a_range_that_is_stored(x):
+    """How far each row is read is what the launch has just stored."""
+    ends = hl.zeros([x.shape[0]], dtype=hl.int32)
+    y = hl.zeros([x.shape[0]], dtype=hl.float32)
+    for i in hl.grid(x.shape[0]):
+        ends[i] = i // 2
+        total = 0.0
+        for t in hl.tile(0, ends[i], max_extent=x.shape[1]):
+            total += x[i, t].sum()
+        y[i] = total
+    return y, ends
+
+
 def stages_of(kernel, axes, *shapes):
     ir = parsed(kernel, *shapes)
     facts = analyze(ir)
@@ -173,6 +199,17 @@ def test_a_sum_that_would_lie_at_several_places_has_no_stages():
     (columns,) = (f for f in factors(ir, facts) if "k" in f.axes)
     assert columns.size == 6 and staged(ir, facts, [columns]) == ()
     assert list(divided(ir, {"x": x, "w": w})) == []
+
+
+@pytest.mark.parametrize("kernel", [stored_again, in_a_range_that_is_stored])
+def test_what_reads_what_it_stores_has_no_stages(kernel):
+    rng = np.random.default_rng(0)
+    given = {"x": rng.uniform(1, 9, (8,) if kernel is stored_again else (8, 4)).astype(np.float32)}
+    given |= {"offsets": OFFSETS} if kernel is stored_again else {}
+    ir, facts = derivatives.parsed(tile.kernel(kernel), tuple(given.values()))
+    assert list(divided(ir, given)) == []
+    (rows,) = (f for f in factors(ir, facts) if "t" in f.axes)
+    assert rows.kind is None and staged(ir, facts, [rows]) == ()
 
 
 def test_several_launches_have_no_stages():

@@ -300,11 +300,14 @@ def _others(every: Sequence[Factor], tensor: str) -> str:
 
 
 def _uneven(ir: KernelIR, place: tuple[str, int], factor: Factor) -> str:
-    size, parts = ir.tensor(place[0]).shape[place[1]], factor.size // factor.together
-    if size == parts:
+    size = ir.tensor(place[0]).shape[place[1]]
+    held = factor.together * size // factor.size
+    if held == 1:
         return f"{size} is no multiple of the mesh's size"
-    held = f"{size // parts} of its {size} positions stay together"
-    return f"{held}, and {parts} is no multiple of the mesh's size"
+    if size % held:
+        return f"{held} positions stay together, as tiles do, and it has {size}"
+    kept = f"{held} of its {size} positions stay together"
+    return f"{kept}, and {size // held} is no multiple of the mesh's size"
 
 
 def _once(ir: KernelIR, chosen: Mapping[Factor, Names]) -> None:

@@ -226,6 +226,7 @@ def _said(carry: ir.Carry) -> tuple[str, Loc]:
 
 def read(kernel: ir.KernelIR, facts: Facts, loop: ir.Loop) -> Launched:
     """A top-level loop as what it stores; Underivable where that is no formula."""
+    _unchanged(kernel, loop)
     reader = _Reader(kernel, facts)
     reader.body((loop,), ())
     graph, stores = reader.graph, tuple(reader.stores)
@@ -240,3 +241,30 @@ def read(kernel: ir.KernelIR, facts: Facts, loop: ir.Loop) -> Launched:
 def _carries(loop: ir.Loop) -> list[ir.Carry]:
     inner = [c for s in loop.body if isinstance(s, ir.Loop) for c in _carries(s)]
     return [*loop.carries, *inner]
+
+
+def _unchanged(kernel: ir.KernelIR, loop: ir.Loop) -> None:
+    """A formula reads what was there before the launch: none of it is what the launch stores."""
+    stored = {store.tensor for store in ir.every_store((loop,))}
+    exprs = (expr for stmt in ir.statements((loop,)) for expr in _read(kernel, stmt))
+    for load in (load for expr in exprs for load in ir.loads(expr)):
+        root = kernel.root(load.tensor)
+        if root != load.tensor and kernel.tensor(root).role != "input":
+            what = f"{load.tensor} is another view of what the kernel makes"
+            raise Underivable(what, load.loc)
+        if load.tensor in stored:
+            what = f"{load.tensor} is read by the launch that stores to it"
+            raise Underivable(what, load.loc)
+
+
+def _read(kernel: ir.KernelIR, stmt: ir.Stmt) -> list[ir.Expr]:
+    """What a statement computes; what is added to is not read, but added to."""
+    exprs = list(ir.statement_exprs(stmt))
+    match stmt:
+        case ir.Store(value=ir.Apply(args=(_, addend)), combine="add"):
+            exprs[exprs.index(stmt.value)] = addend
+        case ir.Loop(axis):
+            exprs += [kernel.axis(axis).begin, kernel.axis(axis).end]
+        case _:
+            pass
+    return exprs

@@ -11,16 +11,11 @@ from collections.abc import Sequence
 from ..analysis import stored_once
 from ..errors import GradientError
 from ..ir import (
-    Apply,
     Gather,
     KernelIR,
-    Store,
     TileScalar,
     every_store,
     index_exprs,
-    loads,
-    statement_exprs,
-    statements,
 )
 from .forward import Launched
 from .graph import Stored
@@ -55,7 +50,6 @@ def _check_launch(kernel: KernelIR, launched: Launched, before: set[str]) -> Non
         if store.tensor in before:
             raise Underivable(f"{store.tensor} is stored to by two launches", store.loc)
         _check_tiles(launched, store)
-    _check_reads(kernel, launched, by_name)
     for name, several in by_name.items():
         if not all(s.adds for s in several):
             _check_once(kernel, name, several)
@@ -71,26 +65,6 @@ def _check_once(kernel: KernelIR, name: str, several: Sequence[Stored]) -> None:
     if not stored_once(kernel, name):
         what = f"it was not proved that every element of {name} is stored once"
         raise Underivable(what, last.loc)
-
-
-def _check_reads(kernel: KernelIR, launched: Launched, stored: dict[str, list[Stored]]) -> None:
-    """What a launch reads it does not store."""
-    for stmt in statements((launched.loop,)):
-        exprs = list(statement_exprs(stmt))
-        if isinstance(stmt, Store) and stmt.combine == "add" and isinstance(stmt.value, Apply):
-            exprs.remove(stmt.value)
-            exprs.append(stmt.value.args[1])
-        for load in (load for e in exprs for load in loads(e)):
-            if kernel.root(load.tensor) != load.tensor and not _is_argument(kernel, load.tensor):
-                what = f"{load.tensor} is another view of what the kernel makes"
-                raise Underivable(what, load.loc)
-            if load.tensor in stored:
-                what = f"{load.tensor} is read by the launch that stores to it"
-                raise Underivable(what, load.loc)
-
-
-def _is_argument(kernel: KernelIR, name: str) -> bool:
-    return kernel.tensor(kernel.root(name)).role == "input"
 
 
 def _check_tiles(launched: Launched, store: Stored) -> None:
