@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilelang.ir import TileScalar
+from tilelang.ir.integers import INT
 from tilelang.runtime import checks, points, rules
 from tilelang.runtime.points import Domain, domain
 from tilelang.runtime.rules import certain
@@ -82,6 +84,19 @@ BROKEN = (
     Broken(
         "a range that overlaps another is left out", points, "_behind",
         lambda low, high, others: high, "test_rows_that_a_loop_along_with_a_tile_picks",
+    ),
+    Broken(
+        "tiles that the author cut are of one position", points, "_positions",
+        lambda axis: 1, "test_rows_that_tiles_before_one_pick",
+    ),
+    Broken(
+        "tiles that the author cut are not known", points, "_told",
+        lambda axis, ir: axis.fixed is None,
+        "test_rows_that_tiles_before_one_pick",
+    ),
+    Broken(
+        "what is moved and cut by a tile is not looked at", checks, "add",
+        lambda a, b: TileScalar("nothing", "begin", INT), "test_a_moved_range_that_a_tile_cuts",
     ),
     Broken(
         "a rule is asked where no loop runs", checks, "domain", _somewhere,

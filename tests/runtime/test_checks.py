@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -248,6 +250,31 @@ def test_rows_that_a_loop_up_to_a_tile_picks():
             call(x, ids)
 
 
+def earlier(x, ids, begin: hl.constexpr):
+    """Sums of what the rows of all tiles before pick."""
+    y = hl.zeros([27, 8], dtype=hl.float32)
+    for tq in hl.tile(begin, begin + 24, block_size=8):
+        acc = hl.zeros([8], dtype=hl.float32)
+        for tk in hl.tile(begin, tq.begin, max_extent=24):
+            acc = acc + x[ids[tk], :].sum(0)
+        y[tq, :] = acc[None, :] + hl.zeros([tq, 8], dtype=hl.float32)
+    return y
+
+
+def test_rows_that_tiles_before_one_pick():
+    """Of three tiles that the author cut none comes to what the last one has."""
+    kernel, x = tile.kernel(earlier), np.ones((9, 8), np.float32)
+    for first, row in itertools.product((0, 3), range(27)):
+        ids = np.zeros(27, np.int32)
+        ids[row] = 9
+        for call in (kernel, kernel.reference):
+            if first <= row < first + 16:
+                with pytest.raises(RaggedValueError, match=r"\] = 9 is too|reads x at 9 of"):
+                    call(x, ids, first)
+            else:
+                call(x, ids, first)
+
+
 def in_a_window(x, ids, offsets):
     """Of every row the rows that two before it and it itself pick, within its group."""
     y = hl.zeros([24, 8], dtype=hl.float32)
@@ -313,6 +340,38 @@ def test_one_ragged_range_without_groups():
     assert message(ir, n=ints(300)) == "n[0] = 300 is past the 256 rows of x"
     what = message(with_extent(ir, "t", 64), n=ints(65))
     assert what == "the range [0, n[0]) holds 65 rows, more than max_extent = 64"
+
+
+@tile.kernel
+def moved_up_to_a_tile(x, begins, lengths, causal: hl.constexpr):
+    """Sums of rows that begin where memory says, up to a length or a tile's end."""
+    y = hl.zeros([2, 24], dtype=hl.float32)
+    for s in hl.grid(2):
+        for tq in hl.tile(24):
+            acc = hl.zeros([tq], dtype=hl.float32)
+            first = hl.maximum(0, tq.begin - 4) if causal else 0
+            for tk in hl.tile(first, hl.minimum(lengths[s], tq.end), max_extent=24):
+                seen = tk.index[None, :] <= tq.index[:, None]
+                if causal:
+                    seen = seen & (tk.index[None, :] + 4 >= tq.index[:, None])
+                row = x[begins[s] + tk.index, :].sum(1)
+                acc = acc + hl.where(seen, row[None, :], 0.0).sum(1)
+            y[s, tq] = acc
+    return y
+
+
+def test_a_moved_range_that_a_tile_cuts():
+    """Proofs take it to lie in x, as memory says both: what a tile cuts off is left out."""
+    kernel = tile.kernel(inspect.unwrap(moved_up_to_a_tile))
+    x, config = np.ones((20, 8), np.float32), tile.Config(blocks={"tq": 8, "tk": 8})
+    for causal, run in itertools.product(
+        (False, True), (partial(kernel, config=config), kernel.reference)
+    ):
+        found = run(x, ints(0, 9), ints(20, 11), causal)
+        assert np.isfinite(found).all() and found[1, 10] == (40 if causal else 88)
+        for begins, lengths in ((0, 9), (12, 12)), ((0, 21), (12, 0)), ((-1, 0), (4, 12)):
+            with pytest.raises(RaggedValueError, match=r"is past the 20|is negative|is before"):
+                run(x, ints(*begins), ints(*lengths), causal)
 
 
 def test_an_offset_read_from_a_tensor():
@@ -524,7 +583,9 @@ def test_an_index_in_a_loop_that_ends_where_a_tile_does():
     passes(ir, offsets=ints(0, 5, 9), n=ints(0, 9), perm=perm)
     what = message(ir, offsets=ints(0, 5, 9), n=ints(0, 8), perm=perm)
     assert what == "perm[1] = 999 is too large: it picks one of the 256 rows of x"
-    passes(cut_by_tiles(block=16), offsets=ints(0, 5, 9), n=ints(0, 8), perm=perm)  # not known
+    ir = cut_by_tiles(block=16)
+    passes(ir, offsets=ints(0, 5, 9), n=ints(0, 9), perm=perm)
+    assert message(ir, offsets=ints(0, 5, 9), n=ints(0, 8), perm=perm) == what
 
 
 def test_page_tables():

@@ -17,6 +17,7 @@ import numpy as np
 from ..analysis.facts import Facts
 from ..errors import RaggedValueError
 from ..ir import Apply, Const, Expr, KernelIR, definitions, inlined
+from ..ir.integers import add, fold
 from .phrase import phrase, settled
 from .points import domain, reads
 from .pointwise import Arrays, KnownAhead, term, written_out
@@ -29,6 +30,7 @@ from .rules import (
     index_rules,
     numbered,
     range_rules,
+    read_as_it_is,
     tensors_of,
 )
 from .sorted_ranges import Sorted, order_of, sorted_ranges
@@ -166,23 +168,28 @@ def _sure(rule: Rule) -> Callable[[Values], bool]:
 
 def _knowable(rule: RangeRule, ahead: KnownAhead) -> RangeRule | None:
     """What of it can be looked at: of ranges that end where a tile does what they are cut from."""
-    begin, end = _arm(rule.begin, ahead), _arm(rule.end, ahead)
+    begin, end = _part(rule.begin, ahead), _part(rule.end, ahead)
     if begin is None or end is None:
         return None
     if (begin, end) == (rule.begin, rule.end):
         return rule
-    return replace(rule, begin=begin, end=end, most=None) if rule.strict else None
+    strict = not rule.iterations.where and read_as_it_is(begin, end)
+    return replace(rule, begin=begin, end=end, most=None, strict=True) if strict else None
 
 
-def _arm(expr: Expr, ahead: KnownAhead, op: str = "") -> Expr | None:
-    """The expression or, of a minimum or maximum, the one arm that can be known."""
+def _part(expr: Expr, ahead: KnownAhead) -> Expr | None:
+    """The expression, of minima and maxima the arms that can be known, moved or not."""
     if term(expr, ahead) is not None:
         return expr
     match expr:
-        case Apply("minimum" | "maximum", (a, b)) if op in ("", expr.op):
-            arms = (_arm(a, ahead, expr.op), _arm(b, ahead, expr.op))
-            known = [arm for arm in arms if arm is not None]
-            return known[0] if len(known) == 1 else None
+        case Apply("minimum" | "maximum", (a, b)):
+            arms = [arm for e in (a, b) if (arm := _part(e, ahead)) is not None]
+            return (
+                None if not arms else arms[0] if len(arms) == 1 else replace(expr, args=tuple(arms))
+            )
+        case Apply("add", (a, b)):
+            left, right = _part(a, ahead), _part(b, ahead)
+            return None if left is None or right is None else fold(add(left, right))
         case _:
             return None
 

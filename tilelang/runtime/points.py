@@ -44,11 +44,13 @@ class Iterations:
     loops    outermost first
     filters  of those, loops that only must have an iteration
     where    conditions, and what each of them must be
-    ends     tile axes that are only looked at in their first and last position, each a tile of its
-             own, because conditions ask where their tiles are: blocks of one position are legal
+    ends     tile axes that are only looked at in their first and last position, because conditions
+             ask where their tiles are: each a tile of its own, where blocks of one are legal
     each     the same of axes that are looked at in every position
     once     of those, axes that nothing else asks for: where the ranges of a loop further in
              overlap, it stands in every place once
+    cut      of tile axes that the author cut, those that are looked at in each first position of a
+             tile only, as nothing asks for the others
     """
 
     loops: tuple[Axis, ...]
@@ -57,11 +59,12 @@ class Iterations:
     ends: frozenset[str] = frozenset()
     each: frozenset[str] = frozenset()
     once: frozenset[str] = frozenset()
+    cut: frozenset[str] = frozenset()
 
     @property
-    def tiles(self) -> frozenset[str]:
-        """Axes whose places are tiles."""
-        return self.ends | self.each
+    def tiles(self) -> dict[str, int]:
+        """Axes whose tiles are known, and how many positions each has."""
+        return {a.name: _positions(a) for a in self.loops if a.name in self.ends | self.each}
 
     @property
     def exprs(self) -> list[Expr]:
@@ -116,9 +119,10 @@ def _loop(
         counts = np.maximum(np.subtract(high, low, dtype=np.int64), 0)
         if axis in chosen.filters:
             return _only(counts > 0, points)
-        by = np.ones(size, np.int64)
+        by = np.full(size, step := chosen.tiles[axis] if axis in chosen.cut else 1)
+        counts = -(-counts // step)
         if axis in chosen.ends:
-            by, counts = np.maximum(counts - 1, 1), np.minimum(counts, 2)
+            by, counts = np.maximum(counts - 1, 1) * step, np.minimum(counts, 2)
         place = np.repeat(np.arange(size), counts)
         since = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
         moved = {a: v[place] for a, v in points.items()}
@@ -171,9 +175,9 @@ def tested(expr: Expr) -> frozenset[str]:
 
 
 def around_tiles(axis: Axis, ir: KernelIR) -> frozenset[str]:
-    """Axes whose tiles begin or end the range of an axis, where blocks of one are legal."""
+    """Axes whose tiles begin or end the range of an axis, if it is known what tiles may be."""
     found = edges((axis.begin, axis.end))
-    return found if all(_any_block(ir.axis(name), ir) for name in found) else frozenset()
+    return found if all(_told(ir.axis(name), ir) for name in found) else frozenset()
 
 
 def around_by(name: str, loops: Iterable[Axis]) -> Iterator[Axis]:
@@ -195,9 +199,15 @@ def whole(name: str, ir: KernelIR) -> str:
             return name
 
 
-def _any_block(axis: Axis, ir: KernelIR) -> bool:
+def _positions(axis: Axis) -> int:
+    """How many a tile has: of one that a config cuts, the fewest that is legal."""
+    return axis.fixed or 1
+
+
+def _told(axis: Axis, ir: KernelIR) -> bool:
+    """Whether the author cut the tiles of an axis, or blocks of one are legal."""
     bounds = ir.block_size(axis)
-    return axis.fixed is None and (bounds is None or bounds.least <= 1)
+    return axis.fixed is not None or bounds is None or bounds.least <= 1
 
 
 def edges(exprs: Iterable[Expr]) -> frozenset[str]:

@@ -3,7 +3,7 @@
 A term is evaluated at many points at once; a point says where every axis stands (`hl.grid` index or
 position in a tile's range), and a value is one number per point or one number for all of them.
 None stands for what cannot be known before the launch: floats, carried values, data that the kernel
-writes, and the begin and end of tiles, which depend on the blocks, except of `KnownAhead.ends`.
+writes, and the begin and end of tiles, which depend on the blocks, except of `KnownAhead.tiles`.
 
 Names are written out before (`written_out`); what operations mean is `language.evaluate`.
 """
@@ -21,6 +21,7 @@ import numpy as np
 from ..ir import (
     Along,
     Apply,
+    Axis,
     Const,
     Expr,
     GridIndex,
@@ -35,7 +36,7 @@ from ..ir import (
     inlined,
     map_range,
 )
-from ..ir.integers import INT, add, const
+from ..ir.integers import INT, add, const, floordiv, minimum, mul, sub
 from ..language import dtypes
 from ..language.evaluate import compute
 from ..language.op import ELEMENTWISE, kind_of
@@ -66,12 +67,12 @@ class KnownAhead:
     """What is known ahead of a call.
 
     points  of axes whose places no tensor changes
-    ends    tile axes whose points are tiles of one position: their begin and end are known
+    tiles   how many positions a tile has, of tile axes where that is known: so are its edges
     """
 
     ir: KernelIR
     points: Points = field(default_factory=dict)
-    ends: frozenset[str] = frozenset()
+    tiles: Mapping[str, int] = field(default_factory=dict)
 
 
 def written_out(ir: KernelIR) -> KernelIR:
@@ -89,9 +90,9 @@ def term(expr: Expr, ahead: KnownAhead) -> Term | None:
             if axis in ahead.points:
                 return _constant(ahead.points[axis])
             return Term(lambda arrays, points: points[axis])
-        case TileScalar(axis, "begin" | "end" as what) if axis in ahead.ends:
-            index = TileIndex(axis, INT)
-            return term(index if what == "begin" else add(index, const(1)), ahead)
+        case TileScalar(axis, "begin" | "end" as what) if axis in ahead.tiles:
+            begin, end = _edges(ahead.ir.axis(axis), ahead.tiles[axis])
+            return term(begin if what == "begin" else end, ahead)
         case Load():
             return _load(expr, ahead)
         case Apply("cast", (arg,)) if expr.type.dtype in INTEGERS:
@@ -100,6 +101,15 @@ def term(expr: Expr, ahead: KnownAhead) -> Term | None:
             return _apply(expr, ahead)
         case _:
             return None
+
+
+def _edges(axis: Axis, block: int) -> tuple[Expr, Expr]:
+    """Where the tile of a position begins and ends: tiles are cut from where the range begins."""
+    index = TileIndex(axis.name, INT)
+    if block == 1:
+        return index, add(index, const(1))
+    begin = add(axis.begin, mul(floordiv(sub(index, axis.begin), block), block))
+    return begin, minimum(add(begin, const(block)), axis.end)
 
 
 def _constant(value: Any) -> Term:

@@ -204,7 +204,9 @@ def iterations_of(
     picks = own if any(map(reads_memory, values)) else frozenset[str]()
     each = frozenset(a for a in placed_in if a in picks or slides(a, axes))
     once = frozenset(a for a in each - own if len(list(around_by(a, axes))) == 1)
-    return Iterations(axes, filters, where, asked | placed_in - each, each, once)
+    ends = asked | placed_in - each
+    cut = frozenset(a for a in (ends | each) - own if ir.axis(a).fixed is not None)
+    return Iterations(axes, filters, where, ends, each, once, cut)
 
 
 def evident(references: Iterable[CheckedReference], ir: KernelIR) -> Iterator[CheckedReference]:
@@ -290,7 +292,7 @@ def _of_loop(
             end=end,
             limit=limit,
             most=axis.max_extent if offset is None and not where else None,
-            strict=not where and _as_read(begin) and _end_as_read(begin, end),
+            strict=not where and read_as_it_is(begin, end),
             loc=(limit.loc if moved and limit is not None else None) or axis.loc,
             iterations=iterations_of((begin, end), place, guards, where, ir),
             moved=moved,
@@ -304,7 +306,7 @@ def _neighbours(
 
     Of ranges that are read as they are the rule of the loop says so already.
     """
-    if _as_read(axis.begin) and _end_as_read(axis.begin, axis.end):
+    if read_as_it_is(axis.begin, axis.end):
         return
     for where, end in _arms(axis.end, frozenset()):
         found = [x for e in (axis.begin, end) for x in loads(e) if x.tensor in rising]
@@ -367,6 +369,11 @@ def may_skip(name: str, inner: Collection[str], ir: KernelIR) -> bool:
     axis = ir.axis(name)
     guarded = any(isinstance(part, Apply) and part.op == "where" for part in walk(axis.end))
     return guarded or (name in inner and ragged(axis, ir))
+
+
+def read_as_it_is(begin: Expr, end: Expr) -> bool:
+    """Whether a range is from one number to another as memory has them, or of a length from it."""
+    return _as_read(begin) and _end_as_read(begin, end)
 
 
 def _as_read(expr: Expr) -> bool:
