@@ -17,6 +17,7 @@ EVERY       ?=
 
 # Slow tests ask the same of more kernels, forms and layouts: CI runs them too.
 MARKS := not gpu and not tpu$(if $(filter all,$(EVERY)),, and not thorough$(if $(EVERY),, and not slow))
+CASES := $(if $(EVERY),,--every 3)
 
 # The newest JAX wants a newer Python; pyenv's are found too.
 PYTHON_NEXT ?= $(shell ls -d $$(command -v python3.12) "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12.*/bin/python3.12 2>/dev/null \
@@ -58,7 +59,7 @@ demo: $(STAMP)  ## run on real text; FILES="..." for your own
 
 test: $(STAMP)  ## what needs no device; EVERY=1: the slow tests too; ends with the tests' count
 	@$(MAKE) --no-print-directory --jobs lint types layouts triton
-	$(BIN)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "$(MARKS)" $(CASES) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -153,7 +154,7 @@ bench: $(STAMP)  ## what a call costs
 
 test-next: $(STAMP_NEXT)  ## the Pallas tests on Python 3.12 with the newest JAX, without torch
 	@$(BIN_NEXT)/python -c "import sys, jax, jaxlib; print('Python', sys.version.split()[0], 'jax', jax.__version__, 'jaxlib', jaxlib.__version__)"
-	$(BIN_NEXT)/python -m pytest -m "$(MARKS)" --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(BIN_NEXT)/python -m pytest -m "$(MARKS)" $(CASES) --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 clean:  ## remove both environments and every cache
 	rm -rf $(VENV) $(VENV_NEXT) $(VENV_TRITON) build *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks

@@ -25,6 +25,10 @@ settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
+# Folders of tests most of which compile programs, and then run them for milliseconds.
+COMPILED = {"aot", "bodies", "by_hand", "codegen", "examples", "gradients", "passes", "runtime",
+            "schedule", "transforms"}  # fmt: skip
+
 # The Python of `make test-next` has no torch: what cannot be imported without it is left out.
 if importlib.util.find_spec("torch") is None:
     collect_ignore = ["frontend"]  # its cases are spelled in torch
@@ -74,6 +78,26 @@ def monkeypatch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`pytest --update-golden` writes the expected files anew; the diff is what to review."""
     parser.addoption("--update-golden", action="store_true", help="write expected sources anew")
+    parser.addoption("--every", type=int, default=1, help="every so manieth case of what has many")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`make test` runs every third case of a test that has several; the others are slow ones.
+
+    Tests of one file take turns, as those of `tests.tiers` do.  It goes for tests that compile a
+    program for each case, but for goldens and planted bugs, which lie beside this file.
+    """
+    every = config.getoption("--every")
+    cases: dict[tuple[object, str], list[pytest.Item]] = {}
+    for item in items if every > 1 else ():
+        whole = item.path.parent.name not in COMPILED or any(item.iter_markers("slow"))
+        if not whole and isinstance(item, pytest.Function) and "[" in item.name:
+            cases.setdefault((item.path, item.originalname), []).append(item)
+    for turn, several in enumerate(cases.values()):
+        kept = range(turn % min(every, len(several)), len(several), every)
+        for place in set(range(len(several))) - set(kept):
+            several[place].add_marker(pytest.mark.slow)
 
 
 @pytest.fixture
