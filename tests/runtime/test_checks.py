@@ -275,6 +275,32 @@ def test_rows_that_tiles_before_one_pick():
                 call(x, ids, first)
 
 
+def in_long_tiles(x, ids):
+    """Every row with four before it, in tiles that are never of one row."""
+    y, block = hl.zeros([24, 8], dtype=hl.float32), hl.register_block_size(8, 16)
+    for tq in hl.tile(24, block_size=block):
+        acc = hl.zeros([tq, 8], dtype=hl.float32)
+        for tk in hl.tile(hl.maximum(4, tq.begin - 4), tq.end):
+            distance = tq.index[:, None] - tk.index[None, :]
+            near = hl.where((distance >= 0) & (distance <= 4), 1.0, 0.0)
+            acc = hl.dot(near, x[ids[tk], :], acc=acc)
+        y[tq, :] = acc
+    return y
+
+
+def test_rows_that_a_loop_along_with_long_tiles_picks():
+    kernel, x = tile.kernel(in_long_tiles), np.ones((9, 8), np.float32)
+    for row in range(24):
+        ids = np.zeros(24, np.int32)
+        ids[row] = 9
+        for call in (kernel, kernel.reference):
+            if row >= 4:
+                with pytest.raises(RaggedValueError, match=r"\] = 9 is too|reads x at 9 of"):
+                    call(x, ids)
+            else:
+                call(x, ids)
+
+
 def in_a_window(x, ids, offsets):
     """Of every row the rows that two before it and it itself pick, within its group."""
     y = hl.zeros([24, 8], dtype=hl.float32)

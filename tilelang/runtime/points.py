@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..analysis.uses import reads_memory
-from ..ir import Along, Axis, Expr, GridIndex, KernelIR, TileIndex, TileScalar, loads, walk
+from ..ir import Along, Apply, Axis, Expr, GridIndex, KernelIR, TileIndex, TileScalar, loads, walk
 from .pointwise import Arrays, KnownAhead, Points, Term, readable, term
 
 MOST_STATIC = 1 << 22  # points that are laid out ahead of a call
@@ -175,9 +175,13 @@ def tested(expr: Expr) -> frozenset[str]:
 
 
 def around_tiles(axis: Axis, ir: KernelIR) -> frozenset[str]:
-    """Axes whose tiles begin or end the range of an axis, if it is known what tiles may be."""
+    """Axes whose tiles begin or end the range of an axis, if it is known what tiles may be.
+
+    Where longer tiles come to no fewer places, those of one position stand for all.
+    """
     found = edges((axis.begin, axis.end))
-    return found if all(_told(ir.axis(name), ir) for name in found) else frozenset()
+    more = _grows(axis.begin, "begin") and _grows(axis.end, "end")
+    return found if more or all(_told(ir.axis(name), ir) for name in found) else frozenset()
 
 
 def around_by(name: str, loops: Iterable[Axis]) -> Iterator[Axis]:
@@ -208,6 +212,19 @@ def _told(axis: Axis, ir: KernelIR) -> bool:
     """Whether the author cut the tiles of an axis, or blocks of one are legal."""
     bounds = ir.block_size(axis)
     return axis.fixed is not None or bounds is None or bounds.least <= 1
+
+
+def _grows(expr: Expr, edge: str) -> bool:
+    """Whether a bound is further out where the edge of a tile is, and asks for that one only."""
+    match expr:
+        case TileScalar(_, what):
+            return what == edge
+        case Apply("add" | "minimum" | "maximum", args):
+            return all(_grows(arg, edge) for arg in args)
+        case Apply("sub", (left, right)):
+            return _grows(left, edge) and not edges((right,))
+        case _:
+            return not edges((expr,))
 
 
 def edges(exprs: Iterable[Expr]) -> frozenset[str]:
