@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+import triton
+from jax.experimental import pallas as pl
 
 import tilelang.language as hl
 from tilelang.ir import every_loop
@@ -36,6 +38,23 @@ def test_two_carried_values_exchange():
     y = np.zeros(10, np.int32)
     run(fibonacci, y)
     same(y, [0, 1, 1, 2, 3, 5, 8, 13, 21, 34])
+
+
+@pytest.mark.parametrize("cdiv", [hl.cdiv, pl.cdiv, triton.cdiv], ids=["hl", "pl", "triton"])
+def test_pages_are_counted_as_elsewhere(cdiv):
+    """On the host, as a size and a block, and of what memory says."""
+
+    def kernel(x, lengths):
+        y = hl.zeros([cdiv(x.shape[0], 4)], dtype=x.dtype)
+        for t in hl.tile(cdiv(x.shape[0], 4), block_size=cdiv(5, 3)):
+            y[t] = y[t] * 0
+        for g in hl.grid(lengths.shape[0]):
+            for page in hl.grid(cdiv(lengths[g], 4)):
+                y[g] += x[page]
+        return y
+
+    made = run(kernel, np.arange(20, dtype=np.int32), np.int32([0, 1, 4, 5, 20]))
+    same(made, [0, 0, 0, 1, 10])
 
 
 class Moments(NamedTuple):

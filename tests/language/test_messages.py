@@ -327,6 +327,7 @@ CASES = {
         "int32 is -2147483648 to 2147483647",
     ),
     "negative power": (op("**", n, -1), "an integer to the power -1", "make the base a float"),
+    "cdiv of floats": (call(hl.cdiv, x, 2), "cdiv of float32", "it counts, and takes integers"),
     "clamp without bounds": (call(hl.clamp, x), "clamp needs a min, a max or both", ""),
     "unknown gelu": (
         call(torch.nn.functional.gelu, x, approximate="fast"),

@@ -50,7 +50,7 @@ CONSUMING = frozenset((  # take the items of their arguments
 # Methods that compare with their first argument, or hash it; the first three compare items.
 LOOKING_UP = ("index", "count", "remove", "get", "pop", "setdefault", "add", "discard")
 TERMS = 32  # of a sum in one expression: longer ones are computed in steps
-HOST_MODULES = ("builtins", "math", "numpy")
+HOST_MODULES = ("builtins", "math", "numpy", "jax.experimental.pallas", "triton")
 
 
 def call(here: Here, node: ast.Call) -> object:

@@ -10,7 +10,7 @@ import math
 from ..errors import TypingError
 from ..ir import Expr
 from .build import binary, cast, count, full, reduce, unary, where
-from .dtypes import is_float, is_narrow
+from .dtypes import is_float, is_integer, is_narrow
 from .shapes import squeeze
 from .values import Site, Value, as_expr, called, many_axes
 
@@ -46,6 +46,19 @@ def square(loc: Site, x: Value) -> Expr:
     array([9.], dtype=float32)
     """
     return binary("pow", x, 2, loc)
+
+
+def cdiv(loc: Site, x: Value, y: Value) -> Expr:
+    """How many times y it takes to hold x: the quotient of integers, rounded up.
+
+    >>> hl.cdiv(np.int32([0, 16, 17]), 16)
+    array([0, 1, 2], dtype=int32)
+    """
+    for value in (as_expr(x, loc), as_expr(y, loc)):
+        if not is_integer(value.type.dtype):
+            raise TypingError(f"cdiv of {value.type.dtype}", loc, "it counts, and takes integers")
+    most = binary("sub", y, 1, loc)
+    return binary("floordiv", binary("add", x, most, loc), y, loc)
 
 
 def reciprocal(loc: Site, x: Value) -> Expr:

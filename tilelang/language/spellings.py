@@ -104,7 +104,7 @@ HL: dict[str, Build] = {
     **{k: v for k, v in PRIMITIVES.items() if not k.startswith("gelu_")},
     **_table(
         """
-        max:reduce_max min:reduce_min clamp clip:clamp fma gelu leaky_relu log_sigmoid
+        max:reduce_max min:reduce_min cdiv clamp clip:clamp fma gelu leaky_relu log_sigmoid
         var std rms norm softmax log_softmax logsumexp layer_norm rms_norm
         dot mm bmm addmm baddbmm linear dot_general
         transpose permute matrix_transpose unsqueeze expand_dims:unsqueeze flatten cat:concatenate
@@ -187,6 +187,8 @@ MATH = _table(
     """
 )
 
+CDIV = _table("cdiv")
+
 BUILTINS = _table("abs min:smallest max:largest pow round:whole_round")
 
 MODULES: Mapping[str, Mapping[str, Build]] = {
@@ -203,6 +205,8 @@ MODULES: Mapping[str, Mapping[str, Build]] = {
     "jax.lax": LAX,
     "jax.nn": NN,
     "jax.scipy.special": JAX_SPECIAL,
+    "jax.experimental.pallas": CDIV,
+    "triton": CDIV,
 }
 
 METHODS: Mapping[str, Build] = _table(
