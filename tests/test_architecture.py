@@ -149,7 +149,7 @@ BUDGET = {
     # multiples; lengths; sums without what cancels; positions, clamped in blocks; views; names
     "ir": 1790,  # bodies rebuilt; distances; a carried item of a tuple; picked shapes; lines
     # moment.py: what expressions are worth, for the reference and for proofs
-    "language": 4688,  # cdiv; parts, split, chunk; facts, kinds of ops; a derivative for each
+    "language": 4751,  # cdiv, activations; parts; facts, kinds of ops; a derivative for each
     # a constant that jit traces
     # parts, also several; matches; authors' names; through.py; advice as data
     # what is returned in part, drawn, or called as a method

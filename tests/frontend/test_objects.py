@@ -9,6 +9,7 @@ from types import FunctionType
 import numpy as np
 import pytest
 import torch
+import triton.language as tl
 
 import tilelang.language as hl
 from tilelang.errors import ParseError, TypingError
@@ -82,6 +83,19 @@ def test_what_a_library_wraps_is_looked_through():
 def test_a_module_of_torch_is_not_what_one_of_its_parts_is():
     with pytest.raises(ParseError, match="f is not in the language"):
         run(_apply, array(9), Layer())
+
+
+def of_triton(x):
+    y = hl.empty(x.shape, dtype=hl.float32)
+    for t in hl.tile(x.shape[0]):
+        y[t] = tl.exp(x[t])
+    return y
+
+
+def test_what_triton_calls_so_is_of_this_language():
+    with pytest.raises(ParseError, match=r"tl\.exp is not in the language") as caught:
+        run(of_triton, array(9))
+    assert caught.value.hint == "hl.exp, with import tilelang.language as hl"
 
 
 def test_planted_whatever_wraps_is_looked_through(monkeypatch):

@@ -98,7 +98,7 @@ def is_foreign(fn: Any) -> bool:
     name = fn.__name__ if isinstance(fn, ModuleType) else getattr(fn, "__module__", None)
     first = str(name).partition(".")[0]
     standard = first in sys.stdlib_module_names and first != "__main__"
-    return standard or first in (*FRAMEWORKS, "scipy")
+    return standard or first in (*FRAMEWORKS, "scipy", "triton")
 
 
 def uses_language(fn: Any) -> bool:

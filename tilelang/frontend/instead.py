@@ -102,7 +102,8 @@ _GENERAL = "functions written in Python are inlined; docs/language.md lists the 
 
 def unknown_call(text: str, loc: Loc) -> ParseError:
     """The error for a function that is not in the language and cannot be inlined."""
-    hint = _OTHERS.get(text.partition("(")[0].rpartition(".")[2], _GENERAL)
+    name = text.partition("(")[0].rpartition(".")[2]
+    hint = _OTHERS.get(name) or in_language(name) or _GENERAL
     return ParseError(f"{text} is not in the language", loc, hint)
 
 

@@ -70,6 +70,44 @@ def reciprocal(loc: Site, x: Value) -> Expr:
     return binary("div", 1.0, x, loc)
 
 
+def expm1(loc: Site, x: Value) -> Expr:
+    """exp(x) - 1, to full precision around 0: tanh(x / 2) * (exp(x) + 1).
+
+    >>> hl.expm1(np.float32([-40, 0]))
+    array([-1.,  0.], dtype=float32)
+    """
+    half = unary("tanh", binary("mul", x, 0.5, loc), loc)
+    return binary("mul", half, binary("add", unary("exp", x, loc), 1, loc), loc)
+
+
+def elu(loc: Site, x: Value, alpha: Value = 1.0) -> Expr:
+    """x where it is positive, else alpha * (exp(x) - 1).
+
+    >>> hl.elu(np.float32([-90, 2]), 0.5)
+    array([-0.5,  2. ], dtype=float32)
+    """
+    below = binary("mul", expm1(loc, binary("minimum", x, 0, loc)), alpha, loc)
+    return where(binary("gt", x, 0, loc), x, below, loc)
+
+
+def hard_sigmoid(loc: Site, x: Value) -> Expr:
+    """x / 6 + 1 / 2, between 0 and 1.
+
+    >>> hl.hard_sigmoid(np.float32([-4, 0, 4]))
+    array([0. , 0.5, 1. ], dtype=float32)
+    """
+    return binary("div", clamp(loc, binary("add", x, 3, loc), 0, 6), 6, loc)
+
+
+def hard_swish(loc: Site, x: Value) -> Expr:
+    """x * hard_sigmoid(x).
+
+    >>> hl.hard_swish(np.float32([0, 4]))
+    array([0., 4.], dtype=float32)
+    """
+    return binary("mul", x, hard_sigmoid(loc, x), loc)
+
+
 def gelu(loc: Site, x: Value, approximate: object = True) -> Expr:
     """x times the normal distribution function; by tanh unless approximate is False or "none".
 

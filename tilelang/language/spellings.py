@@ -90,7 +90,7 @@ SHARED = _table(
     add subtract:sub multiply:mul divide:div true_divide:div floor_divide:floordiv remainder:mod
     greater:gt greater_equal:ge less:lt less_equal:le not_equal:ne
     bitwise_not bitwise_left_shift:shift_left bitwise_right_shift:shift_right
-    square reciprocal isinf logaddexp
+    square reciprocal isinf logaddexp expm1
     sum mean any:reduce_any all:reduce_all amax:reduce_max amin:reduce_min
     argmax:reduce_argmax argmin:reduce_argmin
     matmul outer einsum
@@ -104,7 +104,8 @@ HL: dict[str, Build] = {
     **{k: v for k, v in PRIMITIVES.items() if not k.startswith("gelu_")},
     **_table(
         """
-        max:reduce_max min:reduce_min cdiv clamp clip:clamp fma gelu leaky_relu log_sigmoid
+        max:reduce_max min:reduce_min cdiv clamp clip:clamp fma
+        gelu elu leaky_relu log_sigmoid hard_sigmoid hard_swish
         var std rms norm softmax log_softmax logsumexp layer_norm rms_norm
         dot mm bmm addmm baddbmm linear dot_general
         transpose permute matrix_transpose unsqueeze expand_dims:unsqueeze flatten cat:concatenate
@@ -135,10 +136,11 @@ FUNCTIONAL = _table(
     """
     relu silu sigmoid tanh softplus:torch_softplus gelu:torch_gelu logsigmoid:log_sigmoid
     leaky_relu relu6 hardtanh mish softmax log_softmax layer_norm rms_norm linear glu
+    elu selu celu softsign hardsigmoid:hard_sigmoid hardswish:hard_swish
     """
 )
 
-TORCH_SPECIAL = _table("erf exp2 log1p round expit:sigmoid logsumexp softmax log_softmax")
+TORCH_SPECIAL = _table("erf exp2 expm1 log1p round expit:sigmoid logsumexp softmax log_softmax")
 
 LINALG = _table("norm:matrix_or_vector_norm vector_norm:norm matmul matrix_transpose")
 
@@ -157,7 +159,7 @@ NUMPY: dict[str, Build] = {
 
 LAX = _table(
     """
-    neg abs exp exp2 log log1p sqrt rsqrt sin cos tanh erf floor ceil sign
+    neg abs exp exp2 expm1 log log1p sqrt rsqrt sin cos tanh erf floor ceil sign
     add sub mul pow eq ne lt le gt ge
     stop_gradient:detach
     is_finite:isfinite logistic:sigmoid square reciprocal integer_pow:pow div:lax_div
@@ -175,6 +177,7 @@ NN = _table(
     """
     relu sigmoid tanh softplus silu swish:silu gelu leaky_relu log_sigmoid relu6
     hard_tanh:hardtanh mish softmax log_softmax logsumexp glu
+    elu selu celu soft_sign:softsign hard_sigmoid hard_swish hard_silu:hard_swish
     """
 )
 
@@ -182,7 +185,7 @@ JAX_SPECIAL = _table("erf expit:sigmoid logsumexp softmax log_softmax")
 
 MATH = _table(
     """
-    exp exp2 log1p log2 sqrt sin cos tanh erf isnan isfinite pow log fabs:abs isinf
+    exp exp2 expm1 log1p log2 sqrt sin cos tanh erf isnan isfinite pow log fabs:abs isinf
     floor:whole_floor ceil:whole_ceil trunc:whole_trunc
     """
 )
@@ -211,7 +214,7 @@ MODULES: Mapping[str, Mapping[str, Build]] = {
 
 METHODS: Mapping[str, Build] = _table(
     """
-    neg abs exp exp2 log log1p log2 sqrt rsqrt sin cos tanh erf sigmoid relu floor ceil round
+    neg abs exp exp2 expm1 log log1p log2 sqrt rsqrt sin cos tanh erf sigmoid relu floor ceil round
     trunc sign isnan isfinite isinf square reciprocal logical_not logical_and logical_or
     logical_xor add sub mul div pow minimum maximum eq ne lt le gt ge remainder:mod
     floor_divide:floordiv sum mean any:reduce_any all:reduce_all amax:reduce_max amin:reduce_min

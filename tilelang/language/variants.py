@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import TypingError
 from ..ir import Const, Expr
 from .build import binary, cast, reduce, unary, where
-from .composed import clamp, mean, norm, std, var
+from .composed import clamp, elu, expm1, mean, norm, std, var
 from .dtypes import canonical, is_float, is_integer, to_numpy
 from .values import EXPRS, Site, Value, ValuesIndices, as_expr, called, dtype_name
 
@@ -139,6 +139,24 @@ def relu6(loc: Site, x: Value) -> Expr:
 def hardtanh(loc: Site, x: Value, min_val: Value = -1.0, max_val: Value = 1.0) -> Expr:
     """x between min_val and max_val."""
     return clamp(loc, x, min_val, max_val)
+
+
+def celu(loc: Site, x: Value, alpha: Value = 1.0) -> Expr:
+    """elu, of which alpha scales the argument too: its slope is 1 at 0."""
+    below = binary(
+        "mul", expm1(loc, binary("div", binary("minimum", x, 0, loc), alpha, loc)), alpha, loc
+    )
+    return where(binary("gt", x, 0, loc), x, below, loc)
+
+
+def selu(loc: Site, x: Value) -> Expr:
+    """elu, scaled so that normal numbers stay so (Klambauer et al. 2017, arXiv:1706.02515)."""
+    return binary("mul", elu(loc, x, 1.6732632423543772), 1.0507009873554805, loc)
+
+
+def softsign(loc: Site, x: Value) -> Expr:
+    """x / (1 + |x|)."""
+    return binary("div", x, binary("add", unary("abs", x, loc), 1, loc), loc)
 
 
 def mish(loc: Site, x: Value) -> Expr:
