@@ -208,7 +208,7 @@ BUDGET = {
     # forked.py; offsets past a bucket; rules.py; FSDP; shared heads
     # second gradients in torch, of what forward saved
     # views, moved rows in buckets; of torch: names, traced sizes and numbers; words; refusals
-    "runtime": 8_184,  # that XLA wraps, and arrays that are apart; tiles that the author cut
+    "runtime": 8_223,  # that XLA wraps, and arrays that are apart; tiles that the author cut
     "aot": 1570,  # a worker that stays for JAX; tensor memory of sm_100; transfers beside kernels
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
     "autotune": 2762,  # transfers of XLA; what cannot be tuned; schedules; answers of same code

@@ -400,6 +400,31 @@ def test_a_moved_range_that_a_tile_cuts():
                 run(x, ints(*begins), ints(*lengths), causal)
 
 
+@tile.kernel
+def from_a_computed_row(x, begins, counts):
+    """Sums of rows of a window, which is computed of what memory says and cut by tiles."""
+    y = hl.zeros([24], dtype=hl.float32)
+    for tq in hl.tile(24):
+        acc = hl.zeros([tq], dtype=hl.float32)
+        first = hl.maximum(begins[0] + 1, tq.begin - 3)
+        for tk in hl.tile(first, hl.minimum(begins[0] + 1 + counts[0], tq.end)):
+            distance = tq.index[:, None] - tk.index[None, :]
+            acc = acc + hl.where((distance >= 0) & (distance < 4), x[tk][None, :], 0.0).sum(1)
+        y[tq] = acc
+    return y
+
+
+def test_a_computed_range_that_a_tile_cuts():
+    """Tiles end at row 24, and x has 20: only where the window does is it outside."""
+    kernel, x = tile.kernel(inspect.unwrap(from_a_computed_row)), np.ones(20, np.float32)
+    for run in (kernel, kernel.reference):
+        assert run(x, ints(0), ints(19)).sum() == 4 * 19
+        assert run(x, ints(40), ints(19)).sum() == 0
+        for before, count in ((0, 20), (19, 1), (-2, 3)):
+            with pytest.raises(RaggedValueError, match=r"is past the 20|is negative|x at 20"):
+                run(x, ints(before), ints(count))
+
+
 def test_an_offset_read_from_a_tensor():
     """x[starts[g] + t] for t in a fixed range."""
     moved = Along("t", load("starts", g))

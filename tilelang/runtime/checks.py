@@ -18,15 +18,14 @@ from ..analysis.facts import Facts
 from ..errors import RaggedValueError
 from ..ir import Apply, Const, Expr, KernelIR, definitions, inlined
 from ..ir.integers import add, fold
+from .certain import certain, evident
 from .phrase import phrase, settled
 from .points import domain, reads
 from .pointwise import Arrays, KnownAhead, term, written_out
 from .rules import (
     IndexRule,
     RangeRule,
-    certain,
     counted,
-    evident,
     index_rules,
     numbered,
     range_rules,
@@ -119,7 +118,12 @@ def _compiled(given: Rule, ir: KernelIR) -> Run | None:
         return None
     rule = given if isinstance(given, IndexRule) else _knowable(given, places.ahead)
     if rule is None:
-        return None
+        tiled = given.of_tiles if isinstance(given, RangeRule) else None
+        return (
+            None
+            if tiled is None
+            else _compiled(replace(given, iterations=tiled, of_tiles=None), ir)
+        )
     terms = [t for e in rule.exprs if (t := term(e, places.ahead)) is not None]
     if len(terms) != len(rule.exprs):
         return None

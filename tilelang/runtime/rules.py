@@ -7,10 +7,10 @@ index rule holds for one position that is read from a tensor, such as perm[i] in
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 
-from ..analysis.placed import Place, loops, placed
+from ..analysis.placed import Place, loops
 from ..analysis.uses import reads_memory
 from ..errors import Loc
 from ..ir import (
@@ -25,21 +25,16 @@ from ..ir import (
     Index,
     KernelIR,
     Load,
-    Loop,
-    Store,
     TileIndex,
     TileScalar,
-    definitions,
     edges_of,
     index_exprs,
-    inlined,
     loads,
-    map_index,
     rewrite,
-    statement_exprs,
     walk,
 )
 from ..ir.integers import INT, add, const, floordiv, fold, linear, minimum, mul, plus
+from .certain import CheckedReference, Limit
 from .points import (
     Iterations,
     Where,
@@ -58,34 +53,13 @@ MASKS = "hl.load(..., mask=..., other=0), hl.store(..., mask=...)"
 
 
 @dataclass(frozen=True)
-class Limit:
-    """A dimension of a tensor, as the bound of a position; `order` is the tensor's place."""
-
-    tensor: str
-    dim: int
-    rank: int
-    size: int
-    order: int
-    loc: Loc | None = field(default=None, compare=False)  # of the reference
-
-    @property
-    def unit(self) -> str:
-        """What one position of the dimension is called."""
-        if self.dim == 0:
-            return "rows" if self.rank > 1 else "elements"
-        return "columns" if self.rank == 2 else f"positions (dimension {self.dim})"
-
-    def __str__(self) -> str:
-        return f"the {self.size} {self.unit} of {self.tensor}"
-
-
-@dataclass(frozen=True)
 class RangeRule:
     """begin..end of a loop lie in `limit`, if there is one, and span at most `most` positions.
 
     strict   the bounds are read as they are (offsets, lengths), so that an end before its begin is
              wrong; otherwise (offsets[g] + 1) it is an empty range
     moved    it is where a tile lies that is moved from its loop's range, x[t - 1]
+    of_tiles the iterations with those tiles of other loops that begin or end it, if any do
     """
 
     begin: Expr
@@ -96,6 +70,7 @@ class RangeRule:
     loc: Loc
     iterations: Iterations
     moved: bool = False
+    of_tiles: Iterations | None = None
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
@@ -144,35 +119,6 @@ class IndexRule:
         return replace(self, value=fn(self.value))
 
 
-@dataclass(frozen=True)
-class CheckedReference:
-    """A tensor and its index that are evaluated whenever the loops around it run.
-
-    where  and these conditions hold
-    """
-
-    tensor: str
-    index: tuple[Index, ...]
-    around: Place
-    loc: Loc | None
-    where: Where = frozenset()
-
-    def map(self, fn: Callable[[Expr], Expr]) -> CheckedReference:
-        where = frozenset((fn(condition), holds) for condition, holds in self.where)
-        return replace(self, index=tuple(map_index(e, fn) for e in self.index), where=where)
-
-    @property
-    def asked(self) -> frozenset[str]:
-        """Axes of whose tiles the conditions ask."""
-        return frozenset(axis for condition, _ in self.where for axis in tested(condition))
-
-    def limit(self, dim: int, ir: KernelIR) -> Limit:
-        """The dimension as a bound."""
-        tensor = ir.tensor(self.tensor)
-        shape, order = tensor.shape, ir.tensors.index(tensor)
-        return Limit(tensor.name, dim, len(shape), shape[dim], order, self.loc)
-
-
 def tensors_of(expr: Expr) -> set[str]:
     """Names of the tensors that an expression reads."""
     return {load.tensor for load in loads(expr)}
@@ -184,16 +130,24 @@ def _tightest(limits: Iterable[Limit]) -> Limit | None:
 
 
 def iterations_of(
-    values: Iterable[Expr], place: Place, guards: Iterable[str], where: Where, ir: KernelIR
+    values: Iterable[Expr],
+    place: Place,
+    guards: Iterable[str],
+    where: Where,
+    ir: KernelIR,
+    loop: Axis | None = None,
 ) -> Iterations:
     """Where values are looked at: in every place of the loops that they and conditions depend on.
 
-    `guards` are loops around that may have no iteration.
+    guards  loops around that may have no iteration
+    loop    whose range the values are: looked at in every tile that begins or ends it, too
     """
     exprs = (*values, *(condition for condition, _ in where))
     needs = own = frozenset(a for e in exprs for a in depends(e, ir))
     filters = frozenset(guards) - needs
+    cutting = around_tiles(loop, ir) if loop is not None else frozenset[str]()
     around = frozenset(a for name in filters | needs for a in around_tiles(ir.axis(name), ir))
+    around |= cutting
     placing = frozenset(a for name in filters for a in placed_by(ir.axis(name), ir)) | around
     filters, needs = filters - placing, needs | placing | filters
     needs |= {a for name in needs for a in placed_by(ir.axis(name), ir)}
@@ -202,17 +156,13 @@ def iterations_of(
     asked = frozenset(a for e in exprs for a in tested(e))
     placed_in = around & frozenset(place) - asked
     picks = own if any(map(reads_memory, values)) else frozenset[str]()
-    each = frozenset(a for a in placed_in if a in picks or slides(a, axes))
-    once = frozenset(a for a in each - own if len(list(around_by(a, axes))) == 1)
+    ranges = axes if loop is None else (*axes, loop)
+    each = frozenset(a for a in placed_in if a in picks or slides(a, ranges))
+    alone = frozenset(a for a in each - own if len(list(around_by(a, axes))) == 1)
+    once = alone - cutting
     ends = asked | placed_in - each
     cut = frozenset(a for a in (ends | each) - own if ir.axis(a).fixed is not None)
     return Iterations(axes, filters, where, ends, each, once, cut)
-
-
-def evident(references: Iterable[CheckedReference], ir: KernelIR) -> Iterator[CheckedReference]:
-    """The same with the names in indices and conditions written out."""
-    values = definitions(ir.body)
-    yield from (found.map(lambda expr: inlined(expr, values)) for found in references)
 
 
 def numbered(references: Iterable[CheckedReference]) -> frozenset[str]:
@@ -287,6 +237,10 @@ def _of_loop(
         inner = frozenset(place) - ({axis.name} if doubt else {*around, axis.name})
         guards = (a for a in place if may_skip(a, inner, ir))
         limit, moved = _tightest(limits), offset is not None and not _as_read(begin)
+        values, guards = (begin, end), tuple(guards)
+        tiled = None  # what is moved may lie outside where a condition leaves it out
+        if offset is None and around_tiles(axis, ir):
+            tiled = iterations_of(values, place, guards, where, ir, axis)
         yield RangeRule(
             begin=begin,
             end=end,
@@ -294,8 +248,9 @@ def _of_loop(
             most=axis.max_extent if offset is None and not where else None,
             strict=not where and read_as_it_is(begin, end),
             loc=(limit.loc if moved and limit is not None else None) or axis.loc,
-            iterations=iterations_of((begin, end), place, guards, where, ir),
+            iterations=iterations_of(values, place, guards, where, ir),
             moved=moved,
+            of_tiles=tiled,
         )
 
 
@@ -455,34 +410,3 @@ def _position(entry: Index, reference: CheckedReference) -> Expr | None:
             return index if offset is None else add(offset, index)
         case _:
             return None
-
-
-# ---------------------------------------------------------------- what certainly happens
-
-
-def certain(ir: KernelIR) -> Iterator[CheckedReference]:
-    """Loads and stores that happen wherever their mask, if it is a scalar, holds.
-
-    The frontend turns a dynamic `if` into such masks.  A select excuses nothing: both of its arms
-    are read, here as in the reference.  A mask of lanes may leave out any of them.
-    """
-    bounds = {a.name: (a.begin, a.end) for a in ir.axes}
-    for stmt, around in placed(ir.body):
-        here = [(e, around) for e in statement_exprs(stmt)]
-        if isinstance(stmt, Loop):
-            inside = (*around, stmt.axis)
-            here = [(e, around) for e in (*bounds[stmt.axis], *(c.init for c in stmt.carries))]
-            here += [(c.next, inside) for c in stmt.carries]
-        elif isinstance(stmt, Store):
-            yield from _masked(stmt, around, stmt.loc)
-        for expr, place in here:
-            for load in loads(expr):
-                yield from _masked(load, place, load.loc or stmt.loc)
-
-
-def _masked(access: Load | Store, around: Place, loc: Loc | None) -> Iterator[CheckedReference]:
-    if access.mask is None:
-        yield CheckedReference(access.tensor, access.index, around, loc)
-    elif not access.mask.type.rank:
-        where = frozenset({(access.mask, True)})
-        yield CheckedReference(access.tensor, access.index, around, loc, where)
