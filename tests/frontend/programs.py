@@ -24,6 +24,19 @@ def clipped(v, low=-9):
     return w
 
 
+def picked(v, low=-9):
+    if v > 5:
+        return v - 9
+    if v < low:
+        v = v + 1
+    else:
+        v = v + low
+        if v == 0:
+            return low
+        return v - 1
+    return v + 2
+
+
 def stored(z, at, v):
     z[at] = z[at] + v
     return v % 5
@@ -59,7 +72,7 @@ class Writer:
     def statement(self, depth: int, indices: list[str], static: bool) -> Iterator[str]:
         kinds = ["assign"] * 5 + ["augment", "swap", "store", "add", "helper", "condition", "pair"]
         if depth < 3:
-            kinds += ["if"] * 3 + ["grid"] * 2 + ["ragged", "static", "list"]
+            kinds += ["if"] * 3 + ["grid"] * 2 + ["ragged", "static", "list", "counted"]
         kind = self.random.choice(kinds)
         if static and self.random.random() < 0.1:
             kind = "leave"
@@ -114,7 +127,8 @@ class Writer:
         yield f"z[{self.index(indices)}] += {self.expr(indices)}"
 
     def helper(self, depth: int, indices: list[str], static: bool) -> Iterator[str]:
-        call = f"clipped({self.value(indices)}, low={self.random.choice(indices)} - 5)"
+        name = self.random.choice(["clipped", "picked"])
+        call = f"{name}({self.value(indices)}, low={self.random.choice(indices)} - 5)"
         if self.random.random() < 0.5:
             call = f"stored(z, {self.index(indices)}, {self.value(indices)})"
         yield f"{self.name()} = {call}"
@@ -142,6 +156,20 @@ class Writer:
         for line in self.block(4, depth + 1, indices, static):
             yield f"    {line}"
 
+    def looped(self, head: str, depth: int, indices: list[str], static: bool) -> Iterator[str]:
+        """A loop whose iterations may end early, between two of its statements."""
+        lines = list(self.block(4, depth + 1, indices, static))
+        if self.random.random() < 0.4:
+            ends = (" ", "el", "parts.a")  # of a statement, or of a list that is made
+            places = [i for i, line in enumerate(lines) if not line.startswith(ends)]
+            place = self.random.choice(places)
+            skip = [f"if {self.test(indices)}:", f"    {self.name()} += 1", "    continue"]
+            if self.random.random() < 0.3:
+                skip += ["else:", f"    z[{self.index(indices)}] = {self.name()}"]
+            lines[place:place] = skip
+        yield head
+        yield from (f"    {line}" for line in lines)
+
     # `if` cannot be a method's name; the table of kinds goes through getattr.
     def __getattr__(self, kind: str) -> object:
         if kind == "if":
@@ -159,20 +187,29 @@ class Writer:
         self.loops += 1
         name = f"g{self.loops}"
         head = f"for {name} in hl.grid({self.random.randint(0, 3)}):"
-        yield from self.nested(head, depth, [*indices, name], False)
+        yield from self.looped(head, depth, [*indices, name], False)
 
     def ragged(self, depth: int, indices: list[str], static: bool) -> Iterator[str]:
         self.loops += 1
         name = f"r{self.loops}"
         begin = f"{self.expr(indices, 1)} % 3"
         head = f"for {name} in hl.grid({begin}, {begin} + {self.name()} % 3, max_extent=9):"
-        yield from self.nested(head, depth, [*indices, name], False)
+        yield from self.looped(head, depth, [*indices, name], False)
 
     def static(self, depth: int, indices: list[str], static: bool) -> Iterator[str]:
         self.loops += 1
         name = f"s{self.loops}"
         head = f"for {name} in range({self.random.randint(0, 3)}):"
-        yield from self.nested(head, depth, [*indices, name], True)
+        yield from self.looped(head, depth, [*indices, name], True)
+
+    def counted(self, depth: int, indices: list[str], static: bool) -> Iterator[str]:
+        self.loops += 1
+        name = f"w{self.loops}"
+        yield f"{name} = {self.random.randint(0, 2)}"
+        lines = self.looped(f"while {name} < 3:", depth, [*indices, name], False)
+        yield next(lines)
+        yield f"    {name} += 1"
+        yield from lines
 
 
 def text(seeds: range) -> str:

@@ -42,9 +42,9 @@ TABLE = np.arange(40)
 
 
 def while_loop(x):
-    r"""ParseError: while is not in the language
+    r"""ParseError: `while` goes on by what is not known while compiling
       while b.sum() > 1:
-      ^^^^^
+            ^^^^^^^^^^^
     hint: loop with hl.grid or hl.tile and a mask, or range(...) of known length
     """
     for tm in hl.tile(x.shape[0]):
@@ -169,6 +169,31 @@ def break_in_tile_loop(x, v):
     return x
 
 
+def while_without_end(x, v):
+    r"""ParseError: a Python loop of over 4096 iterations would be unrolled
+      while turn < 5000:
+            ^^^^^^^^^^^
+    hint: hl.grid or hl.tile makes a loop in the kernel
+    """
+    turn = 0
+    while turn < 5000:
+        turn += 1
+    return v
+
+
+def while_with_else(x, v):
+    r"""ParseError: else after a loop is not in the language
+      v = x
+      ^^^^^
+    hint: write it after the loop, without else
+    """
+    while False:
+        pass
+    else:
+        v = x
+    return v
+
+
 def continue_under_condition(x, v, flags):
     r"""ParseError: continue under a condition that is not known while compiling
       continue
@@ -177,8 +202,10 @@ def continue_under_condition(x, v, flags):
     """
     for i in hl.grid(40):
         if flags[i] > 0:
-            continue
-        v[i] = 1.0
+            if flags[i] > 1:
+                continue
+            v[i] = 2.0
+        v[i] = v[i] + 1.0
 
 
 def return_in_loop(x, v):

@@ -37,7 +37,7 @@ from tests.codegen import (
     test_triton,
     test_uncovered,
 )
-from tests.frontend import test_through
+from tests.frontend import test_jumps, test_through
 from tests.language import test_left_over
 from tests.passes import (
     test_along_lanes,
@@ -107,7 +107,7 @@ from tilelang.codegen.pallas.plan.steps import conditions, loops, revisits
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import changed, choose, outputs
 from tilelang.codegen.triton.plan import defaults, lives, memory, reductions
-from tilelang.frontend import attributes, through
+from tilelang.frontend import attributes, control, jumps, through
 from tilelang.ir import (
     Along,
     Apply,
@@ -738,6 +738,15 @@ MUTATIONS = (
     Mutation(
         "an order of dimensions is its own inverse", through, "_order_back", tuple,
         lambda: test_through.test_the_numbers("whole", None),
+    ),
+    Mutation(
+        "an early end in one branch ends all of them", jumps, "_leaves", lambda body, jump: True,
+        lambda: test_jumps.test_the_rest_stays(test_jumps.BOTH_GO_ON),
+    ),
+    Mutation(
+        "a helper gives what its last return does", control, "_left",
+        lambda here, choice, holds, fails: fails.left,
+        test_jumps.test_helpers_return_early,
     ),
     Mutation(
         "a fixed block is what the plan makes of it", attributes, "_block_size",

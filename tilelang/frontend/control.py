@@ -32,16 +32,19 @@ def if_(here: Here, node: ast.If) -> Left | None:
     before = dict(here.frame.names)
     holds = _branch(here, node.body, answer, before, loc)
     fails = _branch(here, node.orelse, unary("logical_not", answer, loc), before, loc)
-    _merge(here, node, answer, holds, fails)
-    return None
+    left = _left(here, _Choice("result", answer, (holds.when, fails.when), loc), holds, fails)
+    if left is None:
+        _merge(here, node, answer, holds, fails)
+    return left
 
 
 @dataclass(frozen=True)
 class Branch:
-    """The variables after one branch, and when its statements take effect."""
+    """The variables after one branch, when its statements take effect, and how it was left."""
 
     names: Names
     when: Expr
+    left: Left | None
 
 
 def _branch(here: Here, body: list[ast.stmt], answer: Expr, before: Names, loc: Loc) -> Branch:
@@ -50,11 +53,23 @@ def _branch(here: Here, body: list[ast.stmt], answer: Expr, before: Names, loc: 
     here.frame.names.clear()
     here.frame.names.update(before)
     left = execute(inner, body)
+    return Branch(dict(here.frame.names), inner.condition, left)
+
+
+def _left(here: Here, choice: _Choice, holds: Branch, fails: Branch) -> Left | None:
+    """How an `if` is left: by returns in both branches, whose values a select chooses between."""
+    one, other = holds.left, fails.left
+    if one is not None and other is not None and one.how == other.how == "return":
+        pair = Bound(one.value, one.loc), Bound(other.value, other.loc)
+        value = _select(here, choice, *pair)
+        if isinstance(value, Bound):
+            return Left("return", value.value, one.loc)
+    left = one or other
     if left is not None:
         hint = "write an if with both branches, or hl.where"
         what = f"{left.how} under a condition that is not known while compiling"
         raise ParseError(what, left.loc, hint)
-    return Branch(dict(here.frame.names), inner.condition)
+    return None
 
 
 def _merge(here: Here, node: ast.If, answer: Expr, holds: Branch, fails: Branch) -> None:

@@ -62,7 +62,7 @@ def _statement(walk: _Walk, stmt: ast.stmt, after: Names) -> Names:
             walk.live.assigned[stmt] = assigned([*stmt.body, *stmt.orelse])
             branches = _block(walk, stmt.body, after) | _block(walk, stmt.orelse, after)
             return reads(stmt.test) | branches
-        case ast.For():
+        case ast.For() | ast.While():
             return _loop(walk, stmt, after)
         case ast.Return():
             return reads(stmt)
@@ -72,17 +72,20 @@ def _statement(walk: _Walk, stmt: ast.stmt, after: Names) -> Names:
             return (after - _killed(stmt)) | reads(stmt)
 
 
-def _loop(walk: _Walk, loop: ast.For, after: Names) -> Names:
+def _loop(walk: _Walk, loop: ast.For | ast.While, after: Names) -> Names:
     after = _block(walk, loop.orelse, after)
-    head, grown = after, True
+    by_items = isinstance(loop, ast.For)
+    target = _stored(loop.target) if by_items else frozenset[str]()
+    asked = reads(loop.iter) | reads(loop.target) if by_items else reads(loop.test)
+    head, grown = after if by_items else after | asked, True
     while grown:
         inside = _Walk(walk.live, walk.captured, head)
-        start = _block(inside, loop.body, head) - _stored(loop.target)
+        start = _block(inside, loop.body, head) - target
         grown = not start <= head
         head |= start
     walk.live.after[loop], walk.live.again[loop] = after, head
     walk.live.assigned[loop] = assigned(loop.body)
-    return head | reads(loop.iter) | reads(loop.target)
+    return head | asked
 
 
 def _killed(stmt: ast.stmt) -> Names:

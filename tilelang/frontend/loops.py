@@ -1,5 +1,7 @@
 """for statements: hl.grid and hl.tile become loops of the kernel, all others are written out.
 
+`while` is written out, too: whether it goes on is known while compiling.
+
 for tm, tn in hl.tile([M, N]): ...     Loop tm (Loop tn (...))
 """
 
@@ -19,7 +21,7 @@ from . import observed
 from .axes import declare, finish, ranges
 from .carries import carried, enter, fill_in, forget, leave, refused
 from .containers import items, keywords, unpack
-from .hosting import counted, iterated
+from .hosting import MOST, condition, counted, iterated
 from .markers import arguments
 from .scope import Arguments, Bound, Here, Left, Rules, evaluate, execute
 
@@ -31,9 +33,7 @@ _INSTEAD = {
 
 
 def for_(here: Here, node: ast.For) -> Left | None:
-    if node.orelse:
-        hint = "write it after the loop, without else"
-        raise ParseError("else after a loop is not in the language", here.loc(node.orelse[0]), hint)
+    _check_else(here, node)
     if isinstance(node.iter, ast.Call):
         kind = marker(evaluate(here, node.iter.func))
         if kind == "grid" or kind == "tile":
@@ -41,11 +41,30 @@ def for_(here: Here, node: ast.For) -> Left | None:
     for item in iterated(here.loc(node.iter), evaluate(replace(here, wish=None), node.iter)):
         unpack(here, node.target, item)
         left = execute(here, node.body)
-        if left is not None and left.how == "return":
-            return left
-        if left is not None and left.how == "break":
-            break
+        if left is not None and left.how != "continue":
+            return left if left.how == "return" else None
     return None
+
+
+def while_(here: Here, node: ast.While) -> Left | None:
+    _check_else(here, node)
+    loc = here.loc(node.test)
+    for _ in range(MOST):
+        answer = condition(loc, evaluate(replace(here, wish=None), node.test), "`while`")
+        if not isinstance(answer, bool):
+            hint = "loop with hl.grid or hl.tile and a mask, or range(...) of known length"
+            raise ParseError("`while` goes on by what is not known while compiling", loc, hint)
+        left = execute(here, node.body) if answer else Left("break", None, loc)
+        if left is not None and left.how != "continue":
+            return left if left.how == "return" else None
+    hint = "hl.grid or hl.tile makes a loop in the kernel"
+    raise ParseError(f"a Python loop of over {MOST} iterations would be unrolled", loc, hint)
+
+
+def _check_else(here: Here, node: ast.For | ast.While) -> None:
+    if node.orelse:
+        hint = "write it after the loop, without else"
+        raise ParseError("else after a loop is not in the language", here.loc(node.orelse[0]), hint)
 
 
 # ---------------------------------------------------------------- loops of the kernel
@@ -148,4 +167,4 @@ def _names(target: ast.expr) -> list[str]:
     return [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
 
 
-RULES: Rules = {ast.For: for_}
+RULES: Rules = {ast.For: for_, ast.While: while_}

@@ -10,7 +10,6 @@ from ..errors import ParseError
 from .scope import Here, Rules
 
 REFUSED: Mapping[type[ast.AST], tuple[str, str]] = {
-    ast.While: ("while", "loop with hl.grid or hl.tile and a mask, or range(...) of known length"),
     ast.Try: ("try", "check shapes with assert before the loops"),
     ast.TryStar: ("try", "check shapes with assert before the loops"),
     ast.With: ("with", "write its body alone"),

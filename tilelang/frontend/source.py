@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 from ..errors import Loc, ParseError
 from ..texts import Texts, codes, lines
+from .jumps import branched
 
 Function = ast.FunctionDef | ast.Lambda
 Async = ast.AsyncFunctionDef
@@ -116,6 +117,7 @@ def _read(fn: FunctionType, text: Sequence[str]) -> tuple[SourceLines, Function 
     found = (_lambda if fn.__code__.co_name == "<lambda>" else _def)(fn, text)
     if found is None or not is_of(fn, found[1]):
         return None
+    found = found[0], branched(found[1])
     _FOUND[fn.__code__] = text, found
     return found
 
