@@ -11,7 +11,7 @@ from tests.frameworks import needs_triton
 from tests.passes.becomes import again
 from tests.tiers import HALF, share
 from tilelang.aot import compile_lowered
-from tilelang.codegen.triton.plan import defaults
+from tilelang.codegen.triton.plan import defaults, hopper, shapes
 
 
 @tile.kernel
@@ -46,6 +46,27 @@ def ranks(expert, E: hl.constexpr):
     return rank
 
 
+@tile.kernel
+def scaled_blocks(x, w, scale):
+    """Weights of 8 bits, of which each block of 128 x 128 has a scale: products are no sums yet."""
+    T, K = x.shape
+    N = w.shape[1]
+    y = hl.empty([T, N], dtype=x.dtype)
+    for t, n in hl.tile([T, N], block_size=[None, 128]):
+        acc = hl.zeros([t, n], dtype=hl.float32)
+        for k in hl.tile(K, block_size=128):
+            acc = acc + hl.dot(x[t, k], w[k, n].to(x.dtype)) * scale[k.id, n.id]
+        y[t, n] = acc.to(y.dtype)
+    return y
+
+
+def blocks(dtype):
+    return (
+        tile.spec((8192, 2048), "bfloat16"), tile.spec((2048, 1024), dtype),
+        tile.spec((16, 8), "float32"),
+    )  # fmt: skip
+
+
 def rows(dtype):
     return tuple(tile.spec((16, 4096, 64), dtype) for _ in range(3))
 
@@ -57,7 +78,7 @@ SAMPLES = [
         (ranks, (tile.spec((8192,), "int32"), 16)),
     )
     for arch in (80, 90, 89, 100)
-]  # fmt: skip
+] + [(scaled_blocks, blocks("float8_e4m3fn"), arch) for arch in (90, 89, 100)]  # fmt: skip
 
 
 def lowered(kernel, args, arch):
@@ -86,3 +107,35 @@ def test_a_tile_beside_itself_is_as_short_as_pairs_of_it_allow(monkeypatch):
     assert dict(lowered(ranks, args, 90).config.blocks) == {"t": 64}
     monkeypatch.setattr(defaults, "PAIRED", 512)  # 4,752 bytes of stack
     assert dict(lowered(ranks, args, 90).config.blocks) == {"t": 512}
+
+
+def warps(kernel, dtype):
+    return lowered(kernel, blocks(dtype), 90).config.warps
+
+
+def test_products_beside_their_sums_are_shared_by_8_warps(monkeypatch):
+    """On 4, which are quicker for sums of products of 8 bits, 240 bytes spilled."""
+    assert [warps(scaled_blocks, one) for one in ("float8_e4m3fn", "bfloat16")] == [8, 8]
+    for module in (defaults, hopper, shapes):
+        monkeypatch.setattr(module, "beside_sums", lambda kernel: False)
+    assert warps(scaled_blocks, "float8_e4m3fn") == 4
+
+
+@tile.kernel
+def scaled_rows(x, w, scale):
+    """Columns that nobody fixed: 256 of them beside their sums are more than registers hold."""
+    T, K = x.shape
+    y = hl.empty([T, w.shape[1]], dtype=x.dtype)
+    for t, n in hl.tile([T, w.shape[1]]):
+        acc = hl.zeros([t, n], dtype=hl.float32)
+        for k in hl.tile(K, block_size=128):
+            acc += hl.dot(x[t, k], w[k, n]) * scale[k.id, 0]
+        y[t, n] = acc.to(y.dtype)
+    return y
+
+
+def test_products_beside_their_sums_are_no_wider_than_128(monkeypatch):
+    given = blocks("bfloat16")
+    assert dict(lowered(scaled_rows, given, 90).config.blocks) == {"t": 128, "n": 128}
+    monkeypatch.setattr(shapes, "beside_sums", lambda kernel: False)
+    assert dict(lowered(scaled_rows, given, 90).config.blocks)["n"] == 256

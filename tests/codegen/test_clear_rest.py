@@ -10,6 +10,8 @@ from examples.jagged.grouped_gemm import grouped_gemm
 from examples.jagged.jagged_attention import jagged_attention
 from examples.jagged.jagged_to_padded import jagged_to_padded
 from examples.jagged.padded_to_jagged import padded_to_jagged
+from tests.passes.becomes import again
+from tilelang import ir
 from tilelang.codegen.triton.passes import clear_rest
 
 X, OFFSETS = tile.spec((8192, 512), "float32"), tile.spec((9,), "int32")
@@ -112,6 +114,57 @@ def test_configs_say_nothing_of_it():
 
 
 @tile.kernel
+def halves(x, offsets):
+    """Joined values, whose parts are stored one by one."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            v = x[t, :]
+            y[t, :] = hl.cat([v[:, 256:], -v[:, :256]], 1)
+    return y
+
+
+@tile.kernel
+def row_by_row(x, offsets):
+    """A state that each row changes."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for c in hl.tile(x.shape[1]):
+            state = hl.zeros([c], dtype=hl.float32)
+            for r in hl.grid(offsets[g], offsets[g + 1]):
+                state = state * 0.5 + x[r, c]
+                y[r, c] = state
+    return y
+
+
+@pytest.mark.parametrize("kernel", [halves, row_by_row], ids=lambda k: k.__name__)
+def test_parts_and_rows_are_stored_whole(kernel):
+    assert clears(kernel, X, OFFSETS)
+
+
+@tile.kernel
+def three_quarters(x, offsets):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t, 0:128] = x[t, 0:128]
+            y[t, 256:512] = x[t, 256:512]
+    return y
+
+
+@tile.kernel
+def parts_of_others(x, offsets):
+    """Two halves of the columns, each of the rows of a loop of its own."""
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t, 0:256] = x[t, 0:256]
+        for t in hl.tile(offsets[g], min(offsets[g + 1], 9)):
+            y[t, 256:512] = x[t, 256:512]
+    return y
+
+
+@tile.kernel
 def moved(x, offsets):
     y = hl.zeros([x.shape[0] + 1, x.shape[1]], dtype=x.dtype)
     for g in hl.grid(offsets.shape[0] - 1):
@@ -178,12 +231,24 @@ def twice(x, offsets):
 
 
 @pytest.mark.parametrize(
-    "kernel", [moved, masked, half, updated, every_other, as_often, twice], ids=lambda k: k.__name__
+    "kernel",
+    [moved, masked, half, updated, every_other, as_often, twice, three_quarters, parts_of_others],
+    ids=lambda k: k.__name__,
 )
 def test_other_stores_keep_their_fill(kernel):
     more = (tile.spec((8,), "int32"),) if kernel is as_often else ()
     made = plan(kernel, X, OFFSETS, *more)
     assert made.buffers[0].fill == 0.0
+
+
+def whole(index):
+    """The bug: as if one part were all of it."""
+    return (*index[:-1], ir.Span(0, 512))
+
+
+def test_planted_parts_that_leave_something(monkeypatch):
+    monkeypatch.setattr(clear_rest, "_together", lambda indices, shape: whole(indices[0]))
+    assert clears(again(three_quarters), X, OFFSETS)
 
 
 def test_padded_outputs_keep_theirs():

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import tilelang as tile
 import tilelang.language as hl
 from tests.passes.becomes import again, floats
-from tilelang.codegen.triton.plan import access, others, unmoved
+from tilelang.codegen.triton.plan import access, body, others, problem, unmoved
 
 
 @tile.kernel
@@ -122,6 +123,63 @@ def before(kernel, *args, **blocks):
         if what.startswith("tl.load"):
             found[name] = loops
     return found
+
+
+@tile.kernel
+def states(x, a, y):
+    """A state of columns that each row changes: what it decays by is the same in all rows."""
+    D, N = a.shape
+    for d in hl.tile(D):
+        s = hl.zeros([d, N], dtype=hl.float32)
+        for r in hl.grid(x.shape[0]):
+            s = s * a[d, :] + x[r, d][:, None]
+            y[r, d] = s.sum(1)
+
+
+def stands(columns, **blocks):
+    """Before the loop over rows, which Triton moves no reads out of: it stores."""
+    args = floats(9, 512), floats(512, columns), floats(9, 512)
+    found = before(states, *args, **blocks)
+    return found["a_tile"], found["x_tile"]
+
+
+def test_a_tile_stands_before_a_loop_that_stores():
+    assert stands(16) == (0, 1)
+    assert stands(1024, d=512) == (1, 1)  # more than registers keep while a loop runs
+
+
+def test_planted_tiles_that_registers_do_not_keep(monkeypatch):
+    monkeypatch.setattr(body, "HELD", 1 << 20)
+    assert stands(1024, d=512) != (1, 1)
+
+
+@tile.kernel
+def biased(x, bias, offsets):
+    """Numbers of a table at the distances of rows, of which those outside are no one's."""
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            acc = hl.zeros([t], dtype=hl.float32)
+            for s in hl.tile(offsets[g], offsets[g + 1]):
+                rel = t.index[:, None] - s.index[None, :] + 8
+                acc = acc + (bias[rel].to(hl.float32) * x[s][None, :]).sum(1)
+            y[t] = acc
+    return y
+
+
+def looked_up():
+    bias = floats(17).astype(ml_dtypes.bfloat16)
+    made = text(biased, X, bias, OFFSETS)
+    return "bias_tile = tl.load(bias_ptr + bias_rows)" in made, ".to(tl.bfloat16)" in made
+
+
+def test_what_is_looked_up_needs_no_mask_and_is_rounded_once():
+    assert looked_up() == (True, False)
+
+
+def test_planted_masks_of_what_is_looked_up(monkeypatch):
+    monkeypatch.setattr(problem.Prepared, "held", lambda self, load: load.other)
+    assert "tl.where(s_in" not in text(biased, X, floats(17), OFFSETS).partition("bias_at")[2]
 
 
 def standing():

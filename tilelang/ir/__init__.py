@@ -22,6 +22,7 @@ from .traversal import map_range as map_range
 from .traversal import map_stmt as map_stmt
 from .traversal import meant as meant
 from .traversal import multiplied as multiplied
+from .traversal import part_of as part_of
 from .traversal import reached as reached
 from .traversal import read_by as read_by
 from .traversal import rewrite as rewrite

@@ -230,6 +230,17 @@ def axis_of(index: types.Index) -> str | None:
             return None
 
 
+def part_of(index: types.Index) -> tuple[int, int] | None:
+    """The positions of a dimension that an index is about, (first, stop), if they are known."""
+    match index:
+        case types.Span(start, stop):
+            return start, stop
+        case types.At(types.Const(value)):
+            return int(value), int(value) + 1
+        case _:
+            return None
+
+
 def read_by(exprs: Iterable[types.Expr]) -> Iterator[str]:
     """The names that expressions read, each as often as they do."""
     return (e.name for expr in exprs for e in walk(expr) if isinstance(e, types.Var))

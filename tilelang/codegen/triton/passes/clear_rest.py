@@ -27,12 +27,13 @@ from functools import partial
 
 from tilelang import ir
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
-from tilelang.ir import axis_of, every_expr, every_store, integers, statements
+from tilelang.ir import axis_of, every_expr, every_store, integers, part_of, statements
 from tilelang.ir.names import names_in, take
 from tilelang.ir.traversal import definitions
 from tilelang.language.build import binary, cast, reduce, where
 from tilelang.language.shapes import expand_dims
 
+Place = tuple[ir.Index, ...]
 both = partial(binary, loc=None)  # of two operands, which nobody wrote
 # Blocks of the second loop: what the registers of one warp hold, in as many columns as 8 warps
 # store without spills beside products with gates, as ptxas sees them for sm_80 and sm_89.  The loop
@@ -62,30 +63,49 @@ def _offsets(kernel: ir.KernelIR, tensor: ir.Tensor) -> tuple[str, int, str] | N
     """The offsets whose ranges are stored whole, the dimension that they cut, the loop around."""
     views = {t.name for t in kernel.tensors if t.view is not None and t.view.source == tensor.name}
     stores = [s for s in every_store(kernel.body) if s.tensor in {tensor.name, *views}]
-    if len(stores) != 1:
+    if any(s.tensor in views or s.mask is not None or s.combine is not None for s in stores):
         return None
-    (store,) = stores
-    if store.tensor in views or store.mask is not None or store.combine is not None:
+    index = _together([s.index for s in stores], tensor.shape)
+    if index is None or len({tuple(_around(kernel.body, s)) for s in stores}) != 1:
         return None
     launch = next(
-        (n for n, s in enumerate(kernel.body) if any(e is store for e in statements((s,))))
+        (n for n, s in enumerate(kernel.body) if any(e is stores[0] for e in statements((s,))))
     )
     before = every_expr(kernel.body[: launch + 1])
     if any(isinstance(e, ir.Load) and e.tensor in {tensor.name, *views} for e in before):
         return None
-    return _ranges(kernel, tensor, store)
+    return _ranges(kernel, tensor, index, _around(kernel.body, stores[0]))
 
 
-def _ranges(kernel: ir.KernelIR, tensor: ir.Tensor, store: ir.Store) -> tuple[str, int, str] | None:
+def _together(indices: Sequence[tuple[ir.Index, ...]], shape: tuple[int, ...]) -> Place | None:
+    """The index of several stores as one, if they differ in parts of one dimension alone.
+
+    All of it is stored where the parts follow one another, as those of joined values do.
+    """
+    if len(set(indices)) < 2:
+        return indices[0] if len(indices) == 1 else None
+    apart = [dim for dim in range(len(shape)) if len({index[dim] for index in indices}) > 1]
+    parts = sorted(filter(None, (part_of(index[apart[0]]) for index in indices)))
+    ends = [0, *(stop for _, stop in parts)]
+    follow = len(parts) == len(indices) and [start for start, _ in parts] == ends[:-1]
+    if len(apart) != 1 or not follow or ends[-1] != shape[apart[0]]:
+        return None
+    (dim,) = apart
+    return (*indices[0][:dim], ir.Span(0, shape[dim]), *indices[0][dim + 1 :])
+
+
+def _ranges(
+    kernel: ir.KernelIR, tensor: ir.Tensor, index: Place, around: list[str]
+) -> tuple[str, int, str] | None:
     """The offsets of the one dimension that is cut, if all else is stored whole."""
-    around, found = _around(kernel.body, store), list[tuple[str, int]]()
+    found = list[tuple[str, int]]()
     used: list[str] = []
-    for dim, (entry, size) in enumerate(zip(store.index, tensor.shape, strict=True)):
+    for dim, (entry, size) in enumerate(zip(index, tensor.shape, strict=True)):
         axis = axis_of(entry)
         if axis is not None and kernel.axis(axis).static == (0, size):
             used.append(axis)
-        elif isinstance(entry, ir.Along) and (cut := _cut(kernel, entry)) is not None:
-            used += [entry.axis, cut[1]]
+        elif axis is not None and (cut := _cut(kernel, axis)) is not None:
+            used += [axis, cut[1]]
             found.append((cut[0], dim))
         elif entry != ir.Span(0, size):
             return None
@@ -102,11 +122,9 @@ def _around(body: tuple[ir.Stmt, ...], store: ir.Store) -> list[str]:
     return []
 
 
-def _cut(kernel: ir.KernelIR, entry: ir.Along) -> tuple[str, str] | None:
+def _cut(kernel: ir.KernelIR, name: str) -> tuple[str, str] | None:
     """The offsets and the grid axis of a range between neighbours, over all of them."""
-    if entry.offset is not None:
-        return None
-    axis, known = kernel.axis(entry.axis), definitions(kernel.body)
+    axis, known = kernel.axis(name), definitions(kernel.body)
     begin, end = (
         known.get(b.name, b) if isinstance(b, ir.Var) else b for b in (axis.begin, axis.end)
     )

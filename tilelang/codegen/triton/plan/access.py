@@ -34,12 +34,13 @@ from tilelang.ir import (
     conjuncts,
     integers,
     map_children,
+    part_of,
 )
 from tilelang.ir.lanes import arange, leading, trailing
 from tilelang.schedule.refusal import Refused, Rule
 
 from .problem import Prepared
-from .types import Access, Part
+from .types import Access
 
 INT, BOOL = "int32", "bool"
 MOST = 2**31 - 1
@@ -121,22 +122,11 @@ def access(
     if mask is not None:
         conditions.append(mask)
     whole = array.name == tensor
-    parts = tuple(map(_part, index)) if whole else ()
+    parts = tuple(map(part_of, index)) if whole else ()
     held = reduce(both, conditions) if conditions else None
     if held is not None and dims and not held.type.shape:  # the interpreter takes no scalar mask
         held = apply("broadcast", (held,), BOOL, dims)
     return Access(array.name, array.dtype, total(terms), held, parts), dims
-
-
-def _part(entry: Index) -> Part | None:
-    """The positions that an index is about, if they are known."""
-    match entry:
-        case Span(start, stop):
-            return start, stop
-        case At(Const(value)):
-            return int(value), int(value) + 1
-        case _:
-            return None
 
 
 # ---------------------------------------------------------------- masks
@@ -262,8 +252,11 @@ def _conditions(
 ) -> Iterator[tuple[int, Expr]]:
     """What must hold in a lane for it to be meant: in range, and in the array.
 
-    Each with the dimension of `dims` that it begins at.
+    Each with the dimension of `dims` that it begins at.  Positions that are a block and lie in the
+    array, as of tables that are looked up in, need none: see `Prepared.held`.
     """
+    if isinstance(entry, At) and position.type.rank > 1:
+        return
     for n, dim in enumerate(dims[: position.type.rank]):
         if isinstance(dim, str) and kernel.is_partial(dim):
             yield n, in_range(dim)

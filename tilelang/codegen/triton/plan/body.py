@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import assert_never
 
 from tilelang.codegen.triton.passes.explicit_casts import apply, cast
@@ -36,6 +37,8 @@ from .types import Carried, For, Let, Step, Write
 from .unmoved import unmoved
 from .width import Width
 
+THREADS = 32  # of a warp
+HELD = 64  # numbers of a tile that a thread keeps while a loop runs: a quarter of its registers
 ATOMIC = {
     "add": ("float32", "float16", "bfloat16", "int32", "uint32"),
     "maximum": ("float32", "int32", "uint32"),
@@ -182,7 +185,7 @@ def _loop(
     if bounds is None:
         bounds = (*axis_bounds(scope, loop.axis, loop.loc), scope.kernel.step(loop.axis))
     begin, end, by = bounds
-    _read_before(scope, loop)
+    _read_before(scope, loop, width)
     inner = scope.inner()
     carried = [_enter(scope, c) for c in loop.carries]
     for carry, (name, _) in zip(loop.carries, carried, strict=True):
@@ -210,18 +213,21 @@ def _loop(
     )  # fmt: skip
 
 
-def _read_before(scope: Scope, loop: Loop) -> None:
+def _read_before(scope: Scope, loop: Loop, width: Width) -> None:
     """Reads what does not move with a loop, under the names that its body has for it.
 
     Triton moves tiles out of loops that write nothing, and takes fewer registers if it does; rows
-    and numbers are no burden.
+    and numbers are no burden.  Of a tile that no product reads, each thread holds its share until
+    the loop ends.
     """
     own = {s.value: s.user for s in statements((loop,)) if isinstance(s, Assign)}
     products = any(map(multiplies, every_loop((loop,))))
     writes = any(isinstance(s, Store) for s in statements((loop,)))
     for load in unmoved(loop):
         wide = load.type.rank > 1
-        if wide and not (products and (writes or scope.reads_before(load))):
+        lanes = prod(map(scope.kernel.width, load.type.shape))
+        held = products or lanes <= HELD * THREADS * width.warps
+        if wide and not ((held and writes) or (products and scope.reads_before(load))):
             continue
         if not _stored(scope, load) and load not in scope.seen:
             name = scope.shared.fresh(own[load]) if load in own and not wide else None

@@ -19,6 +19,7 @@ from tilelang.schedule.problem import Problem
 
 from . import hopper
 from .alignment import BOX, LEAST_COPY, least_alignment
+from .beside_sums import beside_sums
 from .carried import beside, decays, is_latent, most_keys, states, tall
 from .groups import group_tile
 from .launch_memory import shared_bytes
@@ -288,7 +289,9 @@ def width_for(problem: Problem, config: Config, target: Target, blocks: Mapping[
     least = all(block <= 16 for name, block in blocks.items() if name in found.of)
     # shorter blocks would spill, or there are none
     norm = found.itemsize == 4 and longest_row(problem.ir) > 1
-    held = given or found.fused or least or norm or cut_both_ways(problem, found)
+    sums = [problem.ir.axis(name).fixed for name, role in found.of.items() if role == {"summed"}]
+    fixed = bool(sums) and None not in sums
+    held = given or found.fused or least or norm or fixed or cut_both_ways(problem, found)
     room = target.shared * 2 // 3 if tight else target.shared if held or measured else None
     if width.paired:
         room = hopper.pair(target)
@@ -335,7 +338,7 @@ def _elements(shape: tuple, blocks: Mapping[str, int]) -> int:
 
 def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target: Target) -> Width:
     results = dict.fromkeys(products(problem.ir))
-    sizes = [_elements(r.type.shape, blocks) for r in results]
+    sizes = [_elements(r.type.shape, blocks) for r in results] * (1 + beside_sums(problem.ir))
     largest = max(sizes) if found.fused else sum(sizes)
     # warps that multiply by themselves hold three times the operands of products of float32
     wide = found.itemsize == 4 and target.matrix_warps == 1

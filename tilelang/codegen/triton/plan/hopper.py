@@ -16,6 +16,7 @@ from tilelang.ir import Apply, Axis, Expr
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
+from .beside_sums import beside_sums
 from .carried import scaled, states
 from .pipe import MATRIX_ROWS, turns_bytes
 from .roles import Roles, products, widest
@@ -71,7 +72,7 @@ def width(
     if turns_bytes(dot):
         wanted = {role: b for a, b in blocks.items() for role in found.of.get(a, ())}
         return replace(first, warps=4, stages=3) if wanted == BYTES else None
-    if not _square(found, blocks):
+    if not _square(found, blocks) or beside_sums(problem.ir):
         return None
     if any("batch" in role for role in found.of.values()) and not pointers:
         # 314 us instead of 377 for 64 of 1024 x 1024 x 1024

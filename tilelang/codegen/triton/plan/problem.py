@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilelang.analysis.facts import Facts
+from tilelang.analysis.masks import masked_reads
 from tilelang.analysis.uses import references
 from tilelang.codegen.triton.passes.pad_dims import Padded, least, power_of_two
 from tilelang.ir import (
@@ -17,8 +18,11 @@ from tilelang.ir import (
     Const,
     Dim,
     Expr,
+    Gather,
     GridIndex,
     KernelIR,
+    Load,
+    Scalar,
     TileScalar,
     every_expr,
     integers,
@@ -147,6 +151,19 @@ class Prepared:
         """Whether every lane of a position lies in a dimension, as one that is clamped does."""
         low, high = interval(position, self._leaf)
         return low >= 0 and high < size
+
+    def held(self, load: Load) -> Scalar | None:
+        """What lanes outside of a range hold of a load; None if nothing is known.
+
+        Each lane of a block reads the number of a table that its own position, which was kept
+        inside, says: what is there is as good as anything, and no lane needs a mask.
+        """
+        shape = self.ir.tensor(load.tensor).shape
+        looked_up = any(
+            isinstance(e, Gather) and e.expr.type.rank > 1 and self.lies_in(e.expr, size)
+            for e, size in zip(load.index, shape, strict=True)
+        )
+        return None if looked_up else masked_reads(load)
 
     def limits(self, axis: str) -> Interval:
         """What positions of an axis lie in, whatever memory holds: (least begin, largest end)."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tilelang.analysis import analyze
-from tilelang.analysis.masks import masked_reads
 from tilelang.codegen.triton.passes.clear_rest import clear_rest
 from tilelang.codegen.triton.passes.cut_sums import cut_sums
+from tilelang.codegen.triton.passes.exact_casts import exact_casts
 from tilelang.codegen.triton.passes.explicit_casts import explicit_casts
 from tilelang.codegen.triton.passes.flat_sums import flat_sums
 from tilelang.codegen.triton.passes.gather_tables import gather_tables
@@ -139,9 +139,10 @@ def _plan(problem: Problem, config: Config, target: Target) -> Plan:
 def _cleared(problem: Problem) -> Problem:
     """The kernel that fills only what its ranges leave, its joins and large products in parts.
 
-    Products with vectors are sums from the start; what selects pick from tables is loaded.
+    Products with vectors are sums from the start; what selects pick from tables is loaded, and what
+    was read in fewer bits is multiplied as it was read.
     """
-    ir = gather_tables(row_products(problem.ir, vectors=True))
+    ir = exact_casts(gather_tables(row_products(problem.ir, vectors=True)))
     ir = clear_rest(tile_wholes(separate_joins(ir)))
     return problem if ir is problem.ir else Problem(ir, analyze(ir))
 
@@ -246,7 +247,7 @@ def _masked(problem: Problem, blocks: dict[str, int], width: Width) -> Prepared:
     padded = pad_dims(problem.ir)
     moved = moved_lanes(padded)
     kernel = Prepared(moved, problem.facts, blocks, padded.dims)
-    _, body = fill_pads((), moved.body, kernel.partial, masked_reads)
+    _, body = fill_pads((), moved.body, kernel.partial, kernel.held)
     body = drop_unused(map_body(body, _without_implied), moved.axes)
     ir = replace(moved, body=tuple(s for s in body if isinstance(s, Loop)))
     ir = explicit_casts(ir) if width.boxes else late_scales(explicit_casts(ir))

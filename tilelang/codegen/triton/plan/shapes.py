@@ -15,6 +15,7 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
 from .alignment import BOX, least_alignment
+from .beside_sums import beside_sums
 from .roles import Roles, products, summed, widest
 
 # Columns of results that stay in registers while another product runs; twice as many take half of
@@ -92,8 +93,8 @@ def is_wide(problem: Problem, found: Roles, target: Target) -> bool:
         return False  # by the compiler's figures: 40 bytes of 255 registers spill
     if others or found.itemsize != 2 or target.matrix_warps == 1 or target.columns:
         return False
-    if not all(map(operand_load, dot.args)):
-        return False  # what is computed before it is multiplied takes registers
+    if not all(map(operand_load, dot.args)) or beside_sums(problem.ir):
+        return False  # what is computed before it is multiplied takes registers, or after that
     if least_alignment(problem.ir) < BOX:
         return False  # so do addresses, where no box is copied: 288 bytes spill
     return _programs(problem, found, WIDE) * 4 >= target.processors * 3
