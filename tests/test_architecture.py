@@ -156,7 +156,7 @@ BUDGET = {
     # ranks of arguments, and tensors that a loop was meant to store to, in hints
     # what two parts that move a tile are together
     # jumps.py: what follows an early end is the other branch; while of host values
-    "frontend": 4932,  # views that repeat elements; what loops carry; texts, found once; words
+    "frontend": 4933,  # views that repeat elements; what loops carry; texts, found once; words
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
     "analysis": 4580,  # cuts.py, drawn.py, written.py: stores that any loop reads; words of updates
