@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import ml_dtypes
@@ -102,8 +103,8 @@ def test_a_loop_over_rows_runs_in_the_step(target):
         (delta_rule, (states, states, spec(4, 1024)), 8),
     ):
         text = kernel.source(*arguments, target=target)
-        (count,) = (int(part.split(")")[0]) for part in text.split("unroll=")[1:])
-        assert "pl.ds(t, 1)" in text and count == several, kernel
+        (count,) = re.findall(r"(?:unroll=|turned_in_rows\(.*, )(\d+)\)", text)
+        assert re.search(r"pl.ds\(t\w*( - t \* \d+)?, 1\)", text) and int(count) == several
 
 
 def test_turns_are_as_many_as_there_are_and_fewer_of_large_states():
@@ -119,7 +120,7 @@ def test_turns_are_as_many_as_there_are_and_fewer_of_large_states():
     assert several(delta_rule, large, large, spec(1, 64)) == []
 
 
-def test_ranges_of_unknown_length_turn_one_by_one():
+def test_ranges_of_unknown_length_have_turns_that_are_left():
     @tile.kernel
     def grouped(x, offsets):
         y = hl.zeros(x.shape, dtype=x.dtype)
@@ -131,13 +132,28 @@ def test_ranges_of_unknown_length_turn_one_by_one():
         return y
 
     text = grouped.source(spec(512, 128), spec(5, dtype="int32"), target="tpu:v6e")
-    assert "fori_loop(t_first, t_stop" in text and "unroll" not in text
+    assert "turned_in_rows(t_first, t_stop, each_t, h, 16)" in text
 
 
-def test_arrays_that_do_not_fit_go_row_by_row():
+def test_the_name_of_the_function_may_be_the_author_s():
+    @tile.kernel
+    def grouped(turned_in_rows, offsets):
+        y = hl.zeros(turned_in_rows.shape, dtype=turned_in_rows.dtype)
+        for g in hl.grid(offsets.shape[0] - 1):
+            h = hl.zeros([turned_in_rows.shape[1]], dtype=hl.float32)
+            for t in hl.grid(offsets[g], offsets[g + 1]):
+                h = h + turned_in_rows[t, :]
+                y[t, :] = h
+        return y
+
+    text = grouped.source(spec(512, 128), spec(5, dtype="int32"), target="tpu:v6e")
+    assert "jax.lax.fori_loop(t_first, t_stop, each_t, h)" in text
+
+
+def test_arrays_that_do_not_fit_go_in_tiles():
     large = spec(1 << 18, 256)
     text = recurrence.source(large, large, target="tpu:v6e")
-    assert "fori_loop" not in text and "grid=(262144,)" in text
+    assert "turned_in_rows(t * 512, t * 512 + 512" in text and "grid=(512,)" in text
 
 
 # ---------------------------------------------------------------- what they make

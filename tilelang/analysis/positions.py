@@ -24,7 +24,7 @@ from .access import Reference
 from .facts import PositionFact
 from .inequalities import Knowledge, prove
 from .ranges import Interval, Ranges, extreme, nonempty, running
-from .symbols import renamed, written
+from .symbols import position, renamed, written
 
 RANK = ("proved", "dynamic", "refused")
 ZERO = sympy.Integer(0)
@@ -110,12 +110,22 @@ class Certain:
 
 def _certain(known: Ranges) -> Certain:
     """Where a range is read from memory it is what the plan keeps an index in, see `limits`."""
-    axes = {a: running(a, known) for a in known.intervals if _is_certain(a, known)}
+    axes = {
+        a: (*running(a, known), *_below(a, known)) for a in known.intervals if _is_certain(a, known)
+    }
     wide = {
         a: interval if a in axes else _kept(known.limits.get(a))
         for a, interval in known.intervals.items()
     }
     return Certain(replace(known, intervals=wide), axes)
+
+
+def _below(axis: str, known: Ranges) -> tuple[sympy.Expr, ...]:
+    """What is not negative because the plan keeps an index there, wherever tiles around it are."""
+    interval, limit = known.intervals[axis], known.limits.get(axis)
+    if limit is None or (interval.begin.is_Integer and interval.end.is_Integer):
+        return ()
+    return position(axis), limit - 1 - position(axis)
 
 
 def _kept(limit: int | None) -> Interval:

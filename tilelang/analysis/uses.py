@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..errors import Loc
@@ -49,12 +49,21 @@ def references(body: Iterable[Stmt]) -> Iterator[IndexedSite]:
             yield IndexedSite(stmt.tensor, stmt.index, True, stmt.loc, picks(stmt))
 
 
-def uses_of(ir: KernelIR, found: Iterable[IndexedSite]) -> dict[str, tuple[Use, ...]]:
-    """The dimensions that every axis indexes, at whatever offset, without repeats."""
+def uses_of(
+    ir: KernelIR,
+    found: Iterable[IndexedSite],
+    as_tile: Callable[[Index], Index] = lambda entry: entry,
+) -> dict[str, tuple[Use, ...]]:
+    """The dimensions that every axis indexes, at whatever offset, without repeats.
+
+    as_tile  the tile that a single position of a block is a row of, where it is one
+    """
     out: dict[str, dict[Use, None]] = {}
     for reference in found:
         tensor, index = ir.tensor(reference.tensor), reference.index
+        blocks = reference.written or not all(isinstance(e, At) for e in index)
         for dim, entry in enumerate(index):
+            entry = as_tile(entry) if blocks else entry
             if isinstance(entry, Along):
                 use = Use(
                     tensor.name, dim, tensor.shape[dim], _place(index, dim),

@@ -97,6 +97,15 @@ def least_of(expr: Expr) -> tuple[Expr, ...]:
             return (expr,)
 
 
+def most_of(expr: Expr) -> tuple[Expr, ...]:
+    """Those that an expression is the greatest of; itself where it is no maximum."""
+    match expr:
+        case Apply("maximum", args):
+            return tuple(term for arg in args for term in most_of(arg))
+        case _:
+            return (expr,)
+
+
 def maximum(a: Expr, b: Expr | int) -> Expr:
     """max(a, b)"""
     return _computed("maximum", a, const(b) if isinstance(b, int) else b, max)

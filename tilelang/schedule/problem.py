@@ -6,8 +6,8 @@ Whatever plans a kernel asks this, and walks no statement for it again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 from ..analysis.facts import AxisFact, Facts
 from ..analysis.uses import IndexedSite, Use, cut, reads_memory, references, uses_of
@@ -15,14 +15,19 @@ from ..ir import Axis, BlockSize, Body, Dim, Expr, KernelIR, Loop, Stmt, Store, 
 from ..ir.traversal import definitions, dots, every_expr, every_loop, every_store, inlined, reduced
 from ..passes.drop_unused import drop_unused
 from .refusal import Refused, Rule
+from .rows import InTile, as_tile
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What every back end plans: a kernel and the facts that hold of it."""
+    """What every back end plans: a kernel and the facts that hold of it.
+
+    rows  the loops that go through rows of a tile, for whoever cuts arrays into blocks of that
+    """
 
     ir: KernelIR
     facts: Facts
+    rows: Mapping[str, InTile] = field(default_factory=dict)
 
     def axis(self, name: str) -> Axis:
         return self.ir.axis(name)
@@ -56,7 +61,7 @@ class Problem:
 
     @cached_property
     def _every_use(self) -> Mapping[str, tuple[Use, ...]]:
-        return uses_of(self.ir, self.references)
+        return uses_of(self.ir, self.references, partial(as_tile, self.rows))
 
     @cached_property
     def _uses(self) -> Mapping[str, tuple[Use, ...]]:

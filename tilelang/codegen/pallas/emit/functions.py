@@ -11,6 +11,7 @@ from tilelang.codegen.pallas.plan.physical import (
     LaneGather,
     MovedRows,
     RowsFrom,
+    flat,
     parts_of,
 )
 from tilelang.codegen.pallas.plan.types import LANES, ROWS, SIDE, Plan
@@ -71,6 +72,20 @@ def turned_once(stop, turn, before):
     """What a loop hands on that turns once, if it turns at all."""
     after = turn(0, before)
     return jax.tree.map(lambda new, old: jnp.where(stop > 0, new, old), after, before)'''
+
+TURNS = '''\
+def turned_in_rows(first, stop, turn, carried, count: int):
+    """What a loop hands on, `count` turns of which are written in a row; those left go alone."""
+    rows = jax.lax.div(jnp.maximum(stop - first, 0), count)
+
+    def row(n, carried):
+        def each(k, carried):
+            return turn(first + n * count + k, carried)
+
+        return jax.lax.fori_loop(0, count, each, carried, unroll=True)
+
+    carried = jax.lax.fori_loop(0, rows, row, carried)
+    return jax.lax.fori_loop(first + rows * count, stop, turn, carried)'''
 
 MOVE = '''\
 def move_rows(source, target, held, by, first, stop, some: int) -> None:
@@ -187,7 +202,7 @@ def called_by(plan: Plan) -> Iterator[str]:
     """Those that the text of a plan calls."""
     if any(t.view is not None and t.view.how == "spans" for t in plan.ir.tensors):
         yield SPANS
-    stmts = (s for launch in plan.launches for section in launch.sections for s in section.body)
+    stmts = [s for launch in plan.launches for section in launch.sections for s in section.body]
     parts = [e for stmt in stmts for e in parts_of(stmt)]
     if any(isinstance(e, GroupSum) for e in parts):
         yield SUMS
@@ -199,6 +214,8 @@ def called_by(plan: Plan) -> Iterator[str]:
         yield DIAGONALS
     if any(isinstance(e, LaneGather) for e in parts):
         yield LANE_GATHER
+    if any(isinstance(s, Inner) and s.unroll > 1 and not s.counted for s in flat(stmts)):
+        yield TURNS
     short = (s for a in plan.launches if a.beside for s in a.beside.body if isinstance(s, Inner))
     if any(loop.carries for loop in short):
         yield ONCE

@@ -239,8 +239,11 @@ def _fori(
     start = carried if len(names) == 1 else f"({carried})" if names else "0"
     turn, state = Atom(f"each_{index}"), Atom(start)
     if loop.form == "fori_loop":
-        several = (Atom(f"unroll={loop.unroll}"),) if loop.unroll > 1 else ()
-        block.put(carried, Call("jax.lax.fori_loop", (*bounds, turn, state, *several)))
+        named = loop.unroll > 1 and not loop.counted
+        several = (Atom(f"{loop.unroll}" if named else f"unroll={loop.unroll}"),)
+        called = "turned_in_rows" if named else "jax.lax.fori_loop"
+        args = (*bounds, turn, state, *(several if loop.unroll > 1 else ()))
+        block.put(carried, Call(called, args))
     elif names:
         block.put(carried, Call("turned_once", (bounds[1], turn, state)))
     else:

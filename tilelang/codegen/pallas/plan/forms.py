@@ -19,6 +19,7 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.legal import check_kernel
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refusal, Refused, Rule, attempted
+from tilelang.schedule.rows import rows_of_tiles
 
 from . import defaults
 from .blocks import multiple, sizes
@@ -84,7 +85,7 @@ def _ready(problem: Problem, config: Config, target: Target) -> Form | Refusal:
 def _after_passes(problem: Problem, target: Target, gathers: str | None) -> Problem:
     """The kernel after all passes."""
     *_, (_, kernel) = normalised(problem, target, gathers)
-    return Problem(kernel, problem.facts)
+    return Problem(kernel, problem.facts, rows_of_tiles(kernel))
 
 
 def _planned(problem: Problem, config: Config, target: Target) -> Form | Refusal:

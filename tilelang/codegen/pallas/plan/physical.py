@@ -375,8 +375,8 @@ class Inner:
     """A loop inside the step over the tiles of `axis`.
 
     A pipeline has no carries: scratch memory holds what it passes on.  A turn of an unrolled loop
-    stands for `together` iterations, and `unroll` turns of a fori_loop are written in a row.  One
-    that turns "once", if at all, is no loop.
+    stands for `together` iterations, and `unroll` turns of a fori_loop are written in a row, whose
+    number is in the text if they are `counted`.  One that turns "once", if at all, is no loop.
 
     ahead   of so many first statements, those of the next turn run before the rest of this one
     handed  locals of those that the rest reads
@@ -389,6 +389,7 @@ class Inner:
     loc: Loc
     together: int = 1
     unroll: int = 1
+    counted: bool = True
     ahead: int = 0
     handed: tuple[str, ...] = ()
 
@@ -448,11 +449,10 @@ def exprs_of(stmt: PStmt) -> Iterator[PExpr]:
             yield from (stmt.value, *stmt.at)
         case Write():
             yield from (stmt.value, *select_exprs(stmt.select))
-            places = () if stmt.rows is None else (stmt.rows.place, stmt.rows.live, stmt.rows.stop)
-            yield from (e for e in places if e is not None)
+            if (rows := stmt.rows) is not None:
+                yield from (e for e in (rows.place, rows.live, rows.stop) if e is not None)
         case Inner():
-            for carry in stmt.carries:
-                yield from (carry.init, carry.next)
+            yield from (e for c in stmt.carries for e in (c.init, c.next))
             yield from (expr for inner in stmt.body for expr in exprs_of(inner))
         case _:
             assert_never(stmt)

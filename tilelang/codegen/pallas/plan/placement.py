@@ -19,6 +19,7 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.fixed_ranges import FixedRange, fixed_range
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Refused, Rule
+from tilelang.schedule.rows import InTile
 
 from .lanes import with_tiles
 from .left_over import check_left_over
@@ -26,6 +27,7 @@ from .loop_order import defined_first, moved_by
 from .types import AxisPlan, Form, Place
 
 Blocks = Mapping[str, int]
+ROWS_AT = ("single", "dim", "table")  # where all steps of a tile are one
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Placed:
     trailing  ordered static axes, the innermost grid dimensions
     phases    the last columns, if their loops stand in a row in `leaf` and do not nest
     within    parallel axes of which every step runs all iterations
+    rows      loops inside of the step that go through rows of the tile that it is at
     cuts      whether moved tiles are cut from arrays with the rows that they have; None: where the
               target has such copies
     """
@@ -50,6 +53,7 @@ class Placed:
     trailing: tuple[str, ...]
     phases: tuple[str, ...]
     within: tuple[str, ...]
+    rows: Mapping[str, InTile] = field(default_factory=dict)
     axes: Mapping[str, AxisPlan] = field(default_factory=dict)
     cuts: bool | None = False
 
@@ -92,7 +96,8 @@ class Nest:
     def dynamic(self) -> frozenset[str]:
         """Loops whose steps a table must list."""
         ragged = (n for n in self.trips if self.problem.fact(n).ragged and n not in self.fixed)
-        return frozenset((*ragged, *(n for n, count in self.trips.items() if count is None)))
+        unknown = (n for n, count in self.trips.items() if count is None)
+        return frozenset((*ragged, *unknown)) - self.problem.rows.keys()
 
 
 def place(
@@ -184,7 +189,7 @@ def _with_constants(problem: Problem, indices: Mapping[str, Expr]) -> Problem:
 
     ir = problem.ir
     axes = tuple(map_range(a, lambda e: rewrite(e, change)) for a in ir.axes)
-    return Problem(replace(ir, axes=axes, body=rewrite_body(ir.body, change)), problem.facts)
+    return replace(problem, ir=replace(ir, axes=axes, body=rewrite_body(ir.body, change)))
 
 
 def _fixed(problem: Problem, names: Iterable[str], blocks: Blocks) -> dict[str, FixedRange]:
@@ -212,7 +217,7 @@ def _arranged(nest: Nest, config: Config, fold: bool) -> Placed:
     columns, trailing = rest[:count], rest[count:]
     levels, leaf = interchange(levels, leaf, outward)
     innermost = {s.axis for s in _loops(statements(leaf)) if not _loops(s.body)}
-    streams = innermost if loop_type == "emit_pipeline" else set[str]()
+    streams = innermost - problem.rows.keys() if loop_type == "emit_pipeline" else set[str]()
     within = all_at_once(problem, config, nest.loops, outward, streams)
     outward = tuple(a for a in outward if a not in within)
     places: tuple[tuple[Place, Collection[str]], ...] = (
@@ -230,7 +235,13 @@ def _arranged(nest: Nest, config: Config, fold: bool) -> Placed:
         return "single"
 
     axes = {n: _axis_plan(nest, n, place_of(n)) for n in nest.trips}
-    return Placed(loop_type, levels, leaf, outward, columns, trailing, phases, within, axes)
+    rows = {
+        name: row
+        for name, row in problem.rows.items()
+        if name in axes and axes[name].place == "inner" and axes[row.tile].place in ROWS_AT
+    }
+    axes |= {name: _counted(axes[name], axes[row.tile]) for name, row in rows.items()}
+    return Placed(loop_type, levels, leaf, outward, columns, trailing, phases, within, rows, axes)
 
 
 def _loops(body: Iterable[Stmt]) -> list[Loop]:
@@ -259,9 +270,11 @@ def _chain(nest: Nest, loop_type: str) -> Chain:
     """The chain of the nest; a level without an axis first if statements surround the loop."""
 
     def stays_inside(loop: Loop) -> bool:
+        if loop.axis in nest.problem.rows:
+            return True
         inside = loop_type in ("fori_loop", "unroll")
         if loop_type == "emit_pipeline":
-            inside = not _loops(loop.body)
+            inside = not any(s.axis not in nest.problem.rows for s in _loops(loop.body))
         return inside and (
             loop.axis in nest.dynamic or nest.problem.fact(loop.axis).kind == "ordered"
         )
@@ -336,6 +349,17 @@ def _cut(nest: Nest, plan: AxisPlan, block: int, size: int) -> AxisPlan:
         partial=not (starts and ends),
         owned=starts and (ends or (static and high == size)),
     )
+
+
+def _counted(plan: AxisPlan, tile: AxisPlan) -> AxisPlan:
+    """A loop over rows of a tile, whose number is known where that is all rows of a whole block."""
+    whole = tile.tiles is not None and not tile.partial and tile.shift is None
+    edges = TileScalar(tile.name, "begin"), TileScalar(tile.name, "end")
+    if not whole or (plan.begin, plan.end) != edges or tile.place == "table":
+        return plan
+    base = integers.mul(tile.number, tile.size)
+    first = integers.value_of(base)
+    return replace(plan, tiles=tile.size, first=first or 0, base=base if first is None else None)
 
 
 def _at_edge(nest: Nest, expr: Expr, block: int) -> bool:

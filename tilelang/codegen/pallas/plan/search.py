@@ -13,6 +13,7 @@ from tilelang.codegen.pallas.passes.group_boxes import boxed, group_boxes
 from tilelang.codegen.pallas.passes.index_tiles import index_tiles, picks_rows
 from tilelang.codegen.pallas.passes.several_turns import several_turns
 from tilelang.codegen.pallas.passes.sum_tiles import sum_tiles
+from tilelang.codegen.pallas.passes.turns_in_tiles import turns_in_tiles
 from tilelang.codegen.pallas.target import Target
 from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
@@ -142,10 +143,8 @@ def _blocked(problem: Problem, asked: tuple[str, int], config: Config) -> Proble
     """The kernel with a block of iterations of an `hl.grid` loop."""
     name, block = asked
     if problem.fact(name).kind == "ordered":
-        tiles = attempted(lambda: sum_tiles(problem, name, block))
-        if isinstance(tiles, Problem) and picks_rows(problem, name):
-            return tiles
-        return several_turns(problem, name, block)
+        tiles = attempted(lambda: _tiles(problem, name, block))
+        return tiles if isinstance(tiles, Problem) else several_turns(problem, name, block)
     if config.windows == "exact":
         raise Refused(
             Rule.CONFIG,
@@ -376,8 +375,10 @@ def _with_groups(problem: Problem, config: Config, alone: Plan) -> Iterator[tupl
 
 def _in_tiles(problem: Problem, config: Config, target: Target) -> Iterator[tuple[float, Plan]]:
     """The plans in which a step has tiles of rows that a loop takes one by one."""
-    grids = [a.name for a in problem.ir.axes if a.kind == "grid" and picks_rows(problem, a.name)]
-    yield from _with_blocks(problem, config, target, grids, _tiles)
+    grids = (a.name for a in problem.ir.axes if a.kind == "grid")
+    ordered = {f.name for f in problem.facts.axes if f.kind == "ordered"}
+    found = [name for name in grids if name in ordered or picks_rows(problem, name)]
+    yield from _with_blocks(problem, config, target, found, _tiles)
 
 
 def _in_tiles_at_all(problem: Problem, config: Config, target: Target) -> Plan | None:
@@ -391,9 +392,14 @@ def _in_tiles_at_all(problem: Problem, config: Config, target: Target) -> Plan |
 
 
 def _tiles(problem: Problem, name: str, block: int | None = None) -> Problem:
-    """The kernel with tiles of rows that a loop takes, or adds, one by one."""
-    made = sum_tiles if problem.fact(name).kind == "ordered" else index_tiles
-    return made(problem, name, block)
+    """The kernel with tiles of rows that a loop takes, adds, or goes through, one by one."""
+    if problem.fact(name).kind != "ordered":
+        return index_tiles(problem, name, block)
+    if picks_rows(problem, name):
+        sums = attempted(partial(sum_tiles, problem, name, block))
+        if isinstance(sums, Problem):
+            return sums
+    return turns_in_tiles(problem, name, block)
 
 
 def _with_blocks(

@@ -40,7 +40,7 @@ from tilelang.schedule.refusal import Refused, Rule
 
 from .batches import one_batch
 from .layouts import Layout, Value, apply, laid_out, of_copy, permuted, physical_shape, relayout
-from .shown import NONE, block_shape, rows_read
+from .shown import NONE, block_shape, packed_in, rows_read
 
 OF_VECTORS = ("pow",)  # what scalar units have no instruction for, and none are made of others
 
@@ -211,10 +211,12 @@ def selected(
                 return physical.Row(position(expr))
             case physical.Step(_, _, number), _, _ if number is not None:
                 return replace(select, number=position(number))
-            case physical.All(), ir.At(expr), Packed() if (
-                rows := rows_read(scope.arrays, window, dim, place)
-            ) < dim.rows:
-                here = position(expr)
+            case physical.All(), ir.At(), _ if (
+                packed := packed_in(scope.arrays, entry, dim, place)
+            ) is not None and (
+                rows := rows_read(scope.arrays, window, packed, place)
+            ) < packed.rows:
+                here = position(packed.expr)
                 return physical.Step("", rows, physical.Tiles(here, rows) if rows > 1 else here)
             case _:
                 return select

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import assert_never
 
 from tilelang import ir
-from tilelang.codegen.pallas.plan.windows.choose import Arrays
-from tilelang.codegen.pallas.plan.windows.types import Columns, Packed, Window
+from tilelang.codegen.pallas.plan.windows.choose import Arrays, row_in_block
+from tilelang.codegen.pallas.plan.windows.types import (
+    ByRow,
+    ByTile,
+    Columns,
+    Entry,
+    Packed,
+    Window,
+    WindowDim,
+)
 from tilelang.ir import Dim
 from tilelang.language.dtypes import itemsize
 
@@ -31,6 +40,20 @@ def rows_read(arrays: Arrays, window: Window, dim: Packed, place: int) -> int:
     return tile if dim.rows % tile == 0 else dim.rows
 
 
+def packed_in(arrays: Arrays, entry: Entry, dim: WindowDim, place: int) -> Packed | None:
+    """The single position of a block that is meant, where it is one among others.
+
+    It counts from where the array begins; from the first position of a tile that it is a row of.
+    """
+    match entry, dim:
+        case ir.At(expr), Packed(_, rows, whole):
+            return Packed(expr, rows, whole)
+        case ir.At(), ByTile(_, block) | ByRow(_, block) if place <= 2:
+            return Packed(row_in_block(arrays, entry), block, True)
+        case _:
+            return None
+
+
 def block_shape(
     arrays: Arrays, tensor: str, index: tuple[ir.Index, ...], held: Mapping[str, Dim] = NONE
 ) -> tuple[tuple[Dim, ...], dict[int, Packed]]:
@@ -44,12 +67,14 @@ def block_shape(
     entries = arrays.entries(tensor, index)
     for d, (entry, dim) in enumerate(zip(entries, window.dims, strict=True)):
         match entry:
-            case ir.At(expr) if isinstance(dim, Packed):
-                rows = rows_read(arrays, window, dim, len(entries) - d)
-                packed[len(shape)] = Packed(expr, rows, dim.whole and rows == dim.rows)
-                shape.append(rows)
             case ir.At():
-                pass
+                place = len(entries) - d
+                if (found := packed_in(arrays, entry, dim, place)) is not None:
+                    rows = rows_read(arrays, window, found, place)
+                    packed[len(shape)] = replace(
+                        found, rows=rows, whole=found.whole and rows == found.rows
+                    )
+                    shape.append(rows)
             case ir.Along(axis):
                 shape.append(held.get(axis, axis))
             case ir.Span(first, stop):

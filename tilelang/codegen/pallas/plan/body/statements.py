@@ -27,12 +27,13 @@ from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.windows.choose import Arrays
 from tilelang.codegen.pallas.row_loads import by_row
 from tilelang.ir.chain import Level
+from tilelang.ir.names import names_in
 
 from .gathers import take_rows
 from .layouts import Layout, Value, physical_shape
 from .lower import Scope, lower
 from .stores import filled, stores
-from .turns import turns_at_once
+from .turns import HELPER, turns_at_once
 
 T = TypeVar("T")
 Lowered = tuple[PStmt, ...]
@@ -263,7 +264,11 @@ def _inner(scope: Scope, loop: ir.Loop) -> Inner:
     scope.kept += trial.kept
     carries = tuple(_inner_carry(scope, trial, c) for c in loop.carries)
     made = Inner(loop.axis, scope.inner, carries, body, loop.loc)
-    return replace(made, unroll=turns_at_once(made, scope.arrays.axes))
+    axis, count = scope.arrays.axes[loop.axis], turns_at_once(made, scope.arrays.axes)
+    counted = axis.tiles is not None and axis.base is None
+    if not counted and HELPER in names_in(scope.arrays.ir):
+        count = 1  # the function of that name is the author's
+    return replace(made, unroll=count, counted=counted)
 
 
 def _inner_carry(scope: Scope, trial: Scope, carry: ir.Carry) -> InnerCarry:

@@ -16,17 +16,19 @@ from tilelang.codegen.pallas.plan.axis import AxisPlan, extents
 from tilelang.codegen.pallas.plan.physical import Inner, TakeRows, Write, parts_of
 from tilelang.ir import Apply
 
+HELPER = "turned_in_rows"  # function of the generated source, where no text has the number of turns
 MOST = 16
 NUMBERS = 1 << 20  # that so many turns compute at most: a program of some thousand instructions
 
 
 def turns_at_once(loop: Inner, axes: Mapping[str, AxisPlan]) -> int:
-    """1, but where the number of its turns is known and none has loops of its own."""
+    """1, but of a loop whose turns are many, and have no loops of their own."""
     axis, parts = axes[loop.axis], tuple(parts_of(loop))
-    known = loop.form == "fori_loop" and axis.block is None and axis.base is None
+    turns = axis.tiles if axis.tiles is not None else min(axis.max_extent or 1, axis.limit)
     inside = any(isinstance(s, Inner) or (isinstance(s, Write) and s.rows) for s in loop.body)
-    if not known or not axis.tiles or inside or any(isinstance(e, TakeRows) for e in parts):
+    plain = loop.form == "fori_loop" and axis.block is None and turns > 0
+    if not plain or inside or any(isinstance(e, TakeRows) for e in parts):
         return 1
     each = sum(prod(extents(e.type, axes)) for e in parts if isinstance(e, Apply))
-    most = max(1, min(MOST, NUMBERS // max(each, 1), axis.tiles))
+    most = max(1, min(MOST, NUMBERS // max(each, 1), turns))
     return 1 << most.bit_length() - 1

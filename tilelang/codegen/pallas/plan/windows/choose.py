@@ -29,6 +29,7 @@ from tilelang.ir.names import unique
 from tilelang.ir.traversal import index_exprs, loads
 from tilelang.language.dtypes import itemsize
 from tilelang.schedule.refusal import Refused, Rule
+from tilelang.schedule.rows import InTile, as_tile
 
 from . import types as cut
 from .changed import refuse_changed
@@ -60,6 +61,7 @@ class Arrays:
     edges     whether tiles that are moved by little take that from the block beside their own
     split     tensors whose rows are columns of an array, and of what shape that is
     noting    axes of which rows of the step table know, where moved tiles are cut from arrays
+    rows      loops inside of the step that go through rows of the tile that it is at
     """
 
     ir: KernelIR
@@ -75,6 +77,7 @@ class Arrays:
     moved: frozenset[str] = frozenset()
     several: Mapping[str, frozenset[int]] = field(default_factory=dict)
     noting: frozenset[str] = frozenset()
+    rows: Mapping[str, InTile] = field(default_factory=dict)
     edges: bool = True
     split: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -139,7 +142,7 @@ def survey(
     noting = frozenset(placed.columns if cuts else ())
     arrays = Arrays(
         ir, target, axes, used, hosts, resident | picked, read, {}, {}, (), moved(ir), {},
-        noting, not placed.cuts, split,
+        noting, placed.rows, not placed.cuts, split,
     )  # fmt: skip
     several_of = {
         t: several([arrays.entries(t, i) for i in indices[t]]) for t in hosts if t in written
@@ -300,6 +303,8 @@ def _dim(
     """
     host, entries = arrays.hosts[to.tensor], arrays.entries(to.tensor, to.index)
     size, rows = host.shape[-place], arrays.target.tile(place, itemsize(host.dtype))
+    if (tile := tile_of(arrays, entry)) is not None and tile.size < size:
+        return _tile_dim(tile, size)
     match entry:
         case Along(name, offset):
             axis = arrays.axes[name]
@@ -339,6 +344,14 @@ def _dim(
             return cut.Whole(-(-size // rows) * rows)
         case _:
             return cut.Whole(size)
+
+
+def tile_of(arrays: Arrays, entry: Entry) -> AxisPlan | None:
+    """The tile of the step that a single position is a row of, if it is one."""
+    if not isinstance(entry, At):
+        return None
+    tile = as_tile(arrays.rows, entry)
+    return arrays.axes[tile.axis] if isinstance(tile, Along) else None
 
 
 def _is_cut(arrays: Arrays, to: IndexedSite, axis: AxisPlan, far: Expr, place: int) -> bool:
@@ -406,12 +419,15 @@ def selects(
     axes, entries = arrays.axes, arrays.entries(tensor, index)
     out: list[Select] = []
     moved = moved_along(axes, index)
-    for entry, dim, size in zip(entries, window.dims, window.shape, strict=True):
+    shown = zip(entries, window.dims, window.shape, strict=True)
+    for place, (entry, dim, size) in zip(range(len(entries), 0, -1), shown, strict=True):
         match entry, dim:
             case _, cut.ByIndex():
                 continue
             case At(expr), cut.Whole():
                 out.append(Row(expr))
+            case At(), cut.ByTile() | cut.ByRow() if place > 2:
+                out.append(Row(row_in_block(arrays, entry)))
             case Columns(Const(number), columns), cut.Whole():
                 out.append(Part(int(number) * columns, (int(number) + 1) * columns))
             case Columns(number, columns), cut.Whole():
@@ -431,6 +447,12 @@ def selects(
             case _:
                 out.append(All())
     return tuple(out)
+
+
+def row_in_block(arrays: Arrays, entry: At) -> Expr:
+    """Which position of a block a single position is: of a tile's, counted from its first one."""
+    tile = tile_of(arrays, entry)
+    return entry.expr if tile is None else integers.sub(entry.expr, tile.tile.origin)
 
 
 def _in_parts(axis: AxisPlan, held: int) -> bool:
