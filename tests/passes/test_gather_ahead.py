@@ -35,13 +35,13 @@ def picked(slots: int = 3, copied: bool = False, twice: bool = False) -> KernelI
     return k.ir()
 
 
-def numbers(length: int) -> KernelIR:
+def numbers(length: int, count: int = 64) -> KernelIR:
     """y[t] = x[ids[t]]"""
     k = Writing()
-    k.input("ids", 64, dtype="int32")
+    k.input("ids", count, dtype="int32")
     k.input("x", length)
-    k.output("y", 64)
-    with k.tile("t", 0, 64):
+    k.output("y", count)
+    with k.tile("t", 0, count):
         k.store("y", "t", value=k.load("x", Gather(k.load("ids", "t"))))
     return k.ir()
 
@@ -136,3 +136,7 @@ def test_numbers_that_have_no_room_in_scalar_memory():
     )
     stays(numbers(1 << 10), by_default)
     assert "x_picked" in str(ahead(numbers(1 << 10)))
+
+
+def test_many_numbers_are_put_together_by_default():
+    assert by_default(numbers(1 << 10, 512)) == ahead(numbers(1 << 10, 512))

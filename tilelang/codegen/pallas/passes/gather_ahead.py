@@ -3,8 +3,9 @@
     x[token[ts], td]   ->   x_picked = take(x, token);  x_picked[ts, td]
 
 A step copies rows one by one, and waits: some fifty cycles each, for every tile of other loops
-again.  XLA reads and writes each row once, and the pipeline reads it like any other block.  What
-lanes outside of a loop's range see are other rows of the array in either form, and it is masked.
+again; numbers it reads from scalar memory, some twenty cycles each.  XLA reads and writes each row
+once, and the pipeline reads it like any other block.  What lanes outside of a loop's range see are
+other rows of the array in either form, and it is masked.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Ahead:
 
 
 def gather_ahead(kernel: ir.KernelIR, asked: str | None, target: Target) -> ir.KernelIR:
-    """The kernel with such loads as those of views; by default where rows are many, and of single
-    numbers where those of the array have no room in scalar memory.
+    """The kernel with such loads as those of views; by default where rows or numbers are many, and
+    where those of the array have no room in scalar memory.
 
     `asked` is "ahead" or "inside", or None.
     """
@@ -114,15 +115,16 @@ def _plain(index: tuple[ir.Index, ...]) -> bool:
 
 
 def _worth(kernel: ir.KernelIR, load: ir.Load, ahead: Ahead, target: Target, copied: bool) -> bool:
-    """Whether rows are so many that they pay for a launch of XLA's, and not too many; of numbers,
-    whether the step has no room for what they are picked from.
+    """Whether they are so many that they pay for a launch of XLA's, and not too many; of numbers,
+    too, whether the step has no room for what they are picked from.
     """
     table = kernel.tensor(load.tensor)
-    if ahead.at == len(table.shape) - 1:
-        return scalar_bytes((math.prod(table.shape),)) > target.smem // NUMBERS
+    numbers = ahead.at == len(table.shape) - 1
+    if numbers and scalar_bytes((math.prod(table.shape),)) > target.smem // NUMBERS:
+        return True
     row = math.prod(table.shape[ahead.at + 1 :]) * itemsize(table.dtype)
     rows = math.prod(kernel.tensor(ahead.index).shape)
-    return not copied and rows >= LEAST and rows * row <= MOST
+    return (numbers or not copied) and rows >= LEAST and rows * row <= MOST
 
 
 def _is_copy(value: ir.Expr) -> bool:
