@@ -145,13 +145,38 @@ def faded_oracle(x, offsets):
     return np.array([x[b:e, 0].sum() + (0.5 if b < e else 1) for b, e in pairwise(offsets)])
 
 
+@tile.kernel
+def far_below(x, offsets):
+    """y[r] = how far four columns are below the largest of r's group, by the sum of exp of that."""
+    y = hl.zeros([x.shape[0], 4], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        top = hl.full([4], -np.inf, dtype=hl.float32)
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            top = hl.maximum(top, x[tm, 0:4].amax(0))
+        total = hl.zeros([4], dtype=hl.float32)
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            total += hl.exp(x[tm, 0:4] - top[None, :]).sum(0)
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            y[tm, :] = (x[tm, 0:4] - top[None, :]) * total[None, :]
+    return y
+
+
+def far_below_oracle(x, offsets):
+    y = np.zeros((len(x), 4), np.float32)
+    for b, e in pairwise(offsets):
+        if b < e:
+            below = x[b:e, :4] - x[b:e, :4].max(0)
+            y[b:e] = below * np.exp(below).sum(0)
+    return y
+
+
 WEIGHTS = np.arange(1, trial.SPACE.groups + 1, dtype=np.float32)
 
 
 @pytest.mark.parametrize(
     ("kernel", "more", "oracle"),
     [(scaled, (), scaled_oracle), (weighted, (WEIGHTS,), weighted_oracle),
-     (faded, (), faded_oracle)],
+     (faded, (), faded_oracle), (far_below, (), far_below_oracle)],
     ids=lambda v: getattr(v, "name", None),
 )  # fmt: skip
 def test_what_rows_and_groups_may_use_of_each_other(kernel, more, oracle):
@@ -257,6 +282,14 @@ def test_groups_of_several_loops_have_blocks_by_default(groups, block):
     weight = tile.spec((512,), "bfloat16")
     lowered = jagged_layer_norm.lower(x, weight, weight, offsets, target="tpu:v6e")
     assert dict(lowered.config.blocks).get("g") == block
+
+
+def test_groups_have_blocks_where_steps_of_their_own_have_no_estimate():
+    """Three loops of 20,000 groups are too many steps for a table: pipelines inside of steps."""
+    arguments = tile.spec((320000, 8), "float32"), tile.spec((20001,), "int32")
+    lowered = far_below.lower(*arguments, target="tpu:v6e")
+    assert "g" in dict(lowered.config.blocks)
+    assert "g one by one" in far_below.explain(*arguments, target="tpu:v6e")
 
 
 def test_loops_in_a_row_run_in_the_step():
@@ -406,17 +439,31 @@ def planes(x, offsets):
     return y
 
 
+@tile.kernel
+def planes_most(x, offsets):
+    """y[g] = the largest of its rows, which have two dimensions."""
+    y = hl.zeros([offsets.shape[0] - 1, x.shape[1], x.shape[2]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        top = hl.full([x.shape[1], x.shape[2]], -np.inf, dtype=hl.float32)
+        for tm in hl.tile(offsets[g], offsets[g + 1]):
+            top = hl.maximum(top, x[tm, :, :].amax(0))
+        y[g, :, :] = top
+    return y
+
+
 @pytest.mark.parametrize(
     ("kernel", "arguments", "why"),
     [
-        (largest, SHAPES, "it takes the max of rows that are no numbers"),
+        (largest, SHAPES, "it takes the max of rows of more than 16 numbers"),
         (every_other, SHAPES, "tm does not go from T[g] to T[g + 1]"),
-        (jagged_softmax, SHAPES, "it takes the max of rows that are no numbers"),
+        (jagged_softmax, SHAPES, "it takes the max of rows of more than 16 numbers"),
         (turned, SHAPES, "a value of its rows has them in another dimension than the first"),
         (in_place, SHAPES, "x is read and stored"),
         (columns, SHAPES, "a loop over i stands in one over its rows"),
         (jagged_sum, (tile.spec((256, 128), "int32"), SHAPES[1]),
          "it sums rows of int32, and products sum in float32"),
+        (planes_most, (tile.spec((256, 8, 128), "float32"), SHAPES[1]),
+         "it takes the max of rows that have several dimensions"),
         (planes, (tile.spec((256, 8, 128), "float32"), SHAPES[1]),
          "it sums rows that have several dimensions"),
         (stored, (*SHAPES, "added"), "a store of it has a mask, or adds to what is there"),

@@ -658,6 +658,10 @@ MUTATIONS = (
         test_gather_ahead.test_an_index_that_is_looked_up_is_read_inside,
     ),
     Mutation(
+        "no number is put together ahead", gather_ahead, "_worth", lambda *args: False,
+        test_gather_ahead.test_many_numbers_are_put_together_by_default,
+    ),
+    Mutation(
         "every row is put together ahead", gather_ahead, "_worth", lambda *args: True,
         lambda: test_gather_ahead.test_few_rows_and_copies_are_left_alone_by_default(3, False),
     ),
@@ -815,6 +819,13 @@ MUTATIONS = (
         "groups without rows in a tile change what they carry", lifted_groups, "takes_rows",
         lambda *_: True, lambda: test_block_groups.test_what_rows_and_groups_may_use_of_each_other(
             test_block_groups.faded, (), test_block_groups.faded_oracle
+        ),
+    ),
+    Mutation(
+        "the first column is the largest of all", members, "column",
+        lambda values, at, column=members.column: column(values, 0),
+        lambda: test_block_groups.test_what_rows_and_groups_may_use_of_each_other(
+            test_block_groups.far_below, (), test_block_groups.far_below_oracle
         ),
     ),
     Mutation(

@@ -24,6 +24,7 @@ from tilelang.schedule.problem import Problem
 from .blocked_groups import Refuse, view_of
 from .members import Members, aligned
 
+COLUMNS = 16  # of which the largest are looked for one by one: more are quicker group by group
 OF_ROWS = {"add": "sum", "maximum": "max", "minimum": "min"}  # what adds a reduction to others
 
 
@@ -272,10 +273,14 @@ class Lifted:
         kind, rank = values.type.dtype, values.type.rank
         if rank == 1:
             return self.members.reduced(op, self.lifted(values, loc))
-        if op != "sum":
-            self.refuse(f"it takes the {op} of rows that are no numbers", loc)
         if rank > 2:
-            self.refuse("it sums rows that have several dimensions", loc)
+            taken = "sums" if op == "sum" else f"takes the {op} of"
+            self.refuse(f"it {taken} rows that have several dimensions", loc)
+        if op != "sum":
+            width = values.type.shape[1]
+            if not isinstance(width, int) or width > COLUMNS:
+                self.refuse(f"it takes the {op} of rows of more than {COLUMNS} numbers", loc)
+            return self.members.by_column(op, self.lifted(values, loc), width)
         if kind != "float32":
             self.refuse(f"it sums rows of {kind}, and products sum in float32", loc)
         return self.members.product(self.lifted(self.narrow(values) or values, loc))

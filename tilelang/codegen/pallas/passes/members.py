@@ -2,7 +2,7 @@
 
     member     [tm, g]: begin[g] <= tm < end[g]
     to groups  of one number a row, sum(where(member, v[tm, None], 0), axis=0), or the product
-               group_sum(member.T, v[tm, f])
+               group_sum(member.T, v[tm, f]); the largest of a few columns one by one
     to rows    of one number a group, sum(where(member, v[None, g], 0), axis=1), or the product
                group_sum(member, v[g, f])
 
@@ -11,11 +11,11 @@ Of the sum to a row one addend at most is not 0: it is exact, and a row of no gr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilelang import ir
 from tilelang.ir import Apply, Expr, Type
-from tilelang.ir.lanes import expanded
+from tilelang.ir.lanes import expanded, squeezed
 from tilelang.language.dtypes import wide_of
 from tilelang.language.op import neutral
 
@@ -75,6 +75,12 @@ class Members:
         attrs = (("axis", int(self.flat)), ("keepdim", False))
         return Apply(op, (own,), Type((self.groups,), values.type.dtype), attrs)
 
+    def by_column(self, op: str, values: Expr, width: int) -> Expr:
+        """[rows, width] -> [groups, width]: what each column of their rows is reduced to."""
+        parts = tuple(expanded(self.reduced(op, column(values, at)), 1) for at in range(width))
+        kind = Type((self.groups, width), values.type.dtype)
+        return parts[0] if width == 1 else Apply("concat", parts, kind, (("axis", 1),))
+
     def product(self, values: Expr) -> Expr:
         """[rows, columns] -> float32 [groups, columns]: the sums of their rows."""
         kind = Type((self.groups, *values.type.shape[1:]), "float32")
@@ -115,6 +121,13 @@ class Members:
         kind = Type(member.type.shape, values.type.dtype)
         lanes = (member, expanded(values, 1 - at if self.flat else at), rest)
         return Apply("where", lanes, kind, masks=(("group", self.groups),))
+
+
+def column(values: Expr, at: int) -> Expr:
+    """[rows, columns] -> [rows]: one of the columns."""
+    kind = replace(values.type, shape=(values.type.shape[0], 1))
+    attrs = (("axis", 1), ("start", at), ("stop", at + 1))
+    return squeezed(Apply("narrow", (values,), kind, attrs), 1)
 
 
 def aligned(expr: Expr, rank: int, wanted: int) -> Expr:

@@ -65,7 +65,7 @@ def _chosen(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
         return _of_groups(problem, config, target, groups)
     found = _fastest(problem, config, target)
     if isinstance(found, Refusal):
-        return _in_tiles_at_all(problem, config, target) or found
+        return _blocked_at_all(problem, config, target) or found
     alone = cut(found.problem, found.plan, config.pieces)
     if isinstance(alone, Refusal):
         return alone
@@ -73,7 +73,7 @@ def _chosen(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
         best = _faster(problem, config, alone)
         alone = _in_fitting_pieces(problem, config, found.plan, alone) if best is alone else best
     elif not rank.provable(alone):
-        whole = _in_tiles_at_all(problem, config, target)
+        whole = _blocked_at_all(problem, config, target)
         if whole and UNPROVED_WORTH * (_seconds(at_once(whole)) + taken(whole)) < _seconds(alone):
             alone = _told(problem, config, whole, _judged(alone).guess)
     return alone if alone.groups else _in_turns(problem, config, alone)
@@ -191,8 +191,11 @@ def _others(
     ):
         yield from ((one.guess.seconds, least, one.plan) for one in finished)
     if guess.seconds >= FORM_WORTH * guess.traffic:
-        for worth, forms in ((INSIDE_WORTH, _inside), (FORM_WORTH, _with_groups)):
-            yield from ((took, worth, one) for took, one in forms(problem, config, alone))
+        for worth, made in (
+            (INSIDE_WORTH, _inside(problem, config, alone)),
+            (FORM_WORTH, _with_groups(problem, config, alone.target)),
+        ):
+            yield from ((took, worth, one) for took, one in made)
 
 
 def _told(problem: Problem, config: Config, found: Plan, guess: Estimate) -> Plan:
@@ -367,10 +370,10 @@ def _sooner(problem: Problem, config: Config, judged: _Judged) -> _Judged:
     return replace(found, plan=replace(whole, why=(*alone.why, told)))
 
 
-def _with_groups(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[float, Plan]]:
+def _with_groups(problem: Problem, config: Config, target: Target) -> Iterator[tuple[float, Plan]]:
     """The plans in which a step has all groups of a block."""
     grids = [a.name for a in problem.ir.axes if a.kind == "grid"]
-    yield from _with_blocks(problem, config, alone.target, grids, of_groups)
+    yield from _with_blocks(problem, config, target, grids, of_groups)
 
 
 def _in_tiles(problem: Problem, config: Config, target: Target) -> Iterator[tuple[float, Plan]]:
@@ -381,13 +384,15 @@ def _in_tiles(problem: Problem, config: Config, target: Target) -> Iterator[tupl
     yield from _with_blocks(problem, config, target, found, _tiles)
 
 
-def _in_tiles_at_all(problem: Problem, config: Config, target: Target) -> Plan | None:
-    """The fastest of them whose estimate is to be relied on, beside a plan that has none, or no
-    plan; None where the config says anything.
+def _blocked_at_all(problem: Problem, config: Config, target: Target) -> Plan | None:
+    """The fastest of these and of those with groups whose estimate is to be relied on, beside a
+    plan that has none, or no plan; None where the config says anything.
     """
     if config != Config() or generation(target) is None:
         return None
-    made = [one for one in _in_tiles(problem, config, target) if rank.provable(one[1])]
+    forms = (_in_tiles, _with_groups)
+    found = (one for form in forms for one in form(problem, config, target))
+    made = [one for one in found if rank.provable(one[1])]
     return min(made, key=lambda o: o[0])[1] if made else None
 
 
