@@ -3,7 +3,8 @@
 s = x[0, c] or 0                    z[g, c] = s at the end
 for j in hl.grid(...):              perhaps a loop before, of constants alone
     u = u * 0.5 + 1
-for i in hl.grid(...):              or tiles of a fixed length, stored by their numbers
+for i in hl.grid(...):              or tiles of a fixed length, stored by their numbers; or the
+                                    turns of a tile, for r in hl.tile(...): hl.grid(r.begin, r.end)
     y[g, i, c] = s                  before it changes, or after, or what is computed of it
     s = s * a[i] + x[i, c]          scaled by numbers, or by rows; a half; not at all
 """
@@ -34,6 +35,7 @@ from tests.fuzzing.program import (
 )
 from tests.fuzzing.small import COLUMNS, SIZES, nest
 
+TILES = 0.4  # of the loops over numbers are in one over tiles
 FLOAT = ("float32", "float32", "bfloat16")
 
 
@@ -62,7 +64,13 @@ def carried(rng: random.Random) -> Program:
         turns = Axis("j", "grid", rng.randint(1, 4))
         change = Update("u", rng.choice(("sum", "decay")), Number(1.0))
         axes, lets = (*axes, turns), (*lets, *nest((turns,), (change,)))
-    body = nest(around, (*lets, *nest((over,), inner), *last))
+    own = random.Random(f"tiles {axes} {inner}")  # of the same seeds as before
+    loops: tuple[Axis, ...] = (over,)
+    if over.kind == "grid" and own.random() < TILES:
+        rows = replace(over, name="r", kind="tile", block=own.choice((0, 0, 8)))
+        loops = rows, replace(over, inside="r", bounded=False)
+        axes = tuple(a for a in axes if a != over) + loops
+    body = nest(around, (*lets, *nest(loops, inner), *last))
     return fitted(pruned(Program(axes, tuple(tensors), body)))
 
 
