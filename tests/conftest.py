@@ -78,26 +78,28 @@ def monkeypatch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`pytest --update-golden` writes the expected files anew; the diff is what to review."""
     parser.addoption("--update-golden", action="store_true", help="write expected sources anew")
-    parser.addoption("--every", type=int, default=1, help="every so manieth case of what has many")
+    parser.addoption("--every", type=int, default=1, help="so manieth cases of what has many")
+    parser.addoption("--every-slow", type=int, default=1, help="the same of slow cases")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """`make test` runs every third case of a test that has several; the others are slow ones.
 
+    CI runs those, and every second of the cases that are marked as slow; `make thorough` all.
     Tests of one file take turns, as those of `tests.tiers` do.  It goes for tests that compile a
     program for each case, but for goldens and planted bugs, which lie beside this file.
     """
-    every = config.getoption("--every")
-    cases: dict[tuple[object, str], list[pytest.Item]] = {}
-    for item in items if every > 1 else ():
-        whole = item.path.parent.name not in COMPILED or any(item.iter_markers("slow"))
-        if not whole and isinstance(item, pytest.Function) and "[" in item.name:
-            cases.setdefault((item.path, item.originalname), []).append(item)
-    for turn, several in enumerate(cases.values()):
+    cases: dict[tuple[object, str, bool], list[pytest.Item]] = {}
+    for item in (i for i in items if i.path.parent.name in COMPILED and "[" in i.name):
+        if isinstance(item, pytest.Function):
+            slow = any(item.iter_markers("slow"))
+            cases.setdefault((item.path, item.originalname, slow), []).append(item)
+    for turn, ((_, _, slow), several) in enumerate(cases.items()):
+        every = config.getoption("--every-slow" if slow else "--every")
         kept = range(turn % min(every, len(several)), len(several), every)
         for place in set(range(len(several))) - set(kept):
-            several[place].add_marker(pytest.mark.slow)
+            several[place].add_marker("thorough" if slow else "slow")
 
 
 @pytest.fixture
