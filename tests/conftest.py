@@ -84,7 +84,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`make test` runs every third case of a test that has several; the others are slow ones.
+    """`make test` runs every fifth case of a test that has several; the others are slow ones.
 
     CI runs those, and every second of the cases that are marked as slow; `make thorough` all.
     Tests of one file take turns, as those of `tests.tiers` do.  It goes for tests that compile a
