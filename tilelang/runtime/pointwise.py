@@ -91,7 +91,7 @@ def term(expr: Expr, ahead: KnownAhead) -> Term | None:
                 return _constant(ahead.points[axis])
             return Term(lambda arrays, points: points[axis])
         case TileScalar(axis, "begin" | "end" as what) if axis in ahead.tiles:
-            begin, end = _edges(ahead.ir.axis(axis), ahead.tiles[axis])
+            begin, end = tile_edges(ahead.ir.axis(axis), ahead.tiles[axis])
             return term(begin if what == "begin" else end, ahead)
         case Load():
             return _load(expr, ahead)
@@ -103,7 +103,7 @@ def term(expr: Expr, ahead: KnownAhead) -> Term | None:
             return None
 
 
-def _edges(axis: Axis, block: int) -> tuple[Expr, Expr]:
+def tile_edges(axis: Axis, block: int) -> tuple[Expr, Expr]:
     """Where the tile of a position begins and ends: tiles are cut from where the range begins."""
     index = TileIndex(axis.name, INT)
     if block == 1:

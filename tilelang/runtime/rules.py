@@ -33,7 +33,7 @@ from ..ir import (
     rewrite,
     walk,
 )
-from ..ir.integers import INT, add, const, floordiv, fold, linear, minimum, mul, plus
+from ..ir.integers import INT, add, floordiv, fold, linear, plus
 from .certain import CheckedReference, Limit
 from .points import (
     Iterations,
@@ -48,6 +48,7 @@ from .points import (
     tested,
     whole,
 )
+from .pointwise import tile_edges
 
 MASKS = "hl.load(..., mask=..., other=0), hl.store(..., mask=...)"
 
@@ -181,15 +182,14 @@ def counted(expr: Expr, ir: KernelIR, blocks: Mapping[str, int]) -> Expr:
     def of_tile(part: Expr) -> Expr | None:
         if not isinstance(part, TileScalar) or part.axis not in blocks:
             return None
-        block, end = blocks[part.axis], ir.axis(part.axis).end
-        number = floordiv(TileIndex(part.axis, INT), block)
+        begin, end = tile_edges(ir.axis(part.axis), blocks[part.axis])
         match part.what:
             case "id":
-                return number
+                return floordiv(TileIndex(part.axis, INT), blocks[part.axis])
             case "begin":
-                return mul(number, block)
+                return begin
             case "end":
-                return minimum(mul(add(number, const(1)), block), end)
+                return end
             case _:
                 return None
 

@@ -10,13 +10,7 @@ from collections.abc import Sequence
 
 from ..analysis import stored_once
 from ..errors import GradientError
-from ..ir import (
-    Gather,
-    KernelIR,
-    TileScalar,
-    every_store,
-    index_exprs,
-)
+from ..ir import Gather, KernelIR, TileScalar, every_store, index_exprs
 from .forward import Launched
 from .graph import Stored
 from .refuse import Underivable
