@@ -67,6 +67,25 @@ def test_a_tile_that_a_loop_within_the_step_moves() -> None:
 
 
 @tile.kernel
+def sum_of_tiles(x):
+    """The sum of a vector by tiles of tiles, which is kept as a row of an array."""
+    y = hl.zeros([1], dtype=hl.float32)
+    for j in hl.grid(1):
+        total = 0.0
+        for u in hl.tile(x.shape[0]):
+            for part in hl.tile(u.begin, u.end):
+                total = total + x[part].sum(0)
+        y[j] = total
+    return y
+
+
+def test_a_refusal_has_the_name_of_the_author() -> None:
+    config = tile.Config({"u": 8, "part": 8}, loop_type="fori_loop")
+    with pytest.raises(tile.PlanError, match="a tile of part begins in x depends on u, whose"):
+        sum_of_tiles.source(ROWS[0, :24], config=config)
+
+
+@tile.kernel
 def largest_of_chunks(x):
     """The largest over chunks k of 40 rows, in a loop around the only tile."""
     y = hl.zeros([2, x.shape[2]], dtype=hl.float32)

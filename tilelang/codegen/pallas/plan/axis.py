@@ -167,6 +167,11 @@ class AxisPlan:
     tile: Tile = Tile()
 
     @property
+    def made_of(self) -> tuple[Expr, ...]:
+        """What its range, its first tile and the tiles of arrays beside its own are made of."""
+        return tuple(e for e in (self.begin, self.end, self.base, self.shift) if e is not None)
+
+    @property
     def counts(self) -> bool:
         """Whether its indices are known to be 0 or more."""
         low = integers.value_of(self.begin)

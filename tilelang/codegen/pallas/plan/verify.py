@@ -469,8 +469,8 @@ def _axis(here: Reader, name: str) -> None:
     """The number of a tile, and what the ends of its range are made of."""
     axis = here.launch.axis(name)
     here.needs(f"the tile of {axis.user} ({name})", name in here.axes)
-    for expr in (axis.begin, axis.end, axis.shift):
-        for part in ir.walk(expr) if expr is not None else ():
+    for expr in axis.made_of:
+        for part in ir.walk(expr):
             if isinstance(part, ir.GridIndex | ir.TileIndex | ir.TileScalar):
                 needed = f"the number of {part.axis}, which {name} needs,"
                 here.needs(needed, part.axis in here.axes)

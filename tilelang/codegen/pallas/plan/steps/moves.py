@@ -125,7 +125,7 @@ class Order:
         plan, found = self.axes[axis], self._index(axis, at)
         if what == "id" and (plan.tiles is not None or axis == at):  # counts from 0 in any range
             return found
-        if any(self._moves(e, at) for e in (plan.begin, plan.end, plan.base) if e is not None):
+        if any(self._moves(e, at) for e in plan.made_of):
             return ANYTHING
         if what in ("count", "block_size") or found == STILL:
             return STILL

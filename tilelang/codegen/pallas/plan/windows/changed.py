@@ -23,7 +23,7 @@ def refuse_changed(
     """Refused if a range, or an index that picks rows, is read from what the loop stores to."""
     written = {site.tensor for site in seen if site.written}
     for axis in axes.values():
-        for load in _changed((axis.begin, axis.end), written):
+        for load in _changed(axis.made_of, written):
             raise _refused(ir, Rule.KERNEL, f"the range of {axis.user}", load, axis.loc)
     for site in seen:
         for load in _changed(site.picks, written):

@@ -117,7 +117,7 @@ def survey(
     """
     seen, axes = tuple(dict.fromkeys(found)), placed.axes
     written = frozenset(r.tensor for r in seen if r.written)
-    bounds = {load.tensor for a in axes.values() for e in (a.begin, a.end) for load in loads(e)}
+    bounds = {load.tensor for a in axes.values() for e in a.made_of for load in loads(e)}
     vector = {r.tensor for r in seen if any(not isinstance(i, At) for i in r.index)}
     scalars = bounds.union(r.tensor for r in seen) - written - vector | gather_indices(ir, seen)
     scalars |= edges(ir)
@@ -314,7 +314,7 @@ def _dim(
                 return cut.Whole(-(-size // block) * block)
             moved = axis.base if far is None else far
             if moved is not None and not inside and size > block:
-                _known_in_time(arrays, host.name, axis, moved)
+                _known_in_time(arrays, to.tensor, axis, moved)
             if far is None and axis.size == size and host.source in arrays.moved:
                 return cut.Whole(-(-size // rows) * rows if place == 2 else size)
             if far is None:
