@@ -12,11 +12,13 @@ import numpy as np
 from tilelang.analysis import analyze
 from tilelang.errors import Loc, TileError
 from tilelang.ir import Apply, KernelIR, every_expr, every_store
+from tilelang.ir.verify import verify
 from tilelang.language.dtypes import FLOATS, is_float
 from tilelang.reference import GARBAGE, evaluate
 from tilelang.transforms.local import local, more
 from tilelang.transforms.partition import Factor, factors
 from tilelang.transforms.stages import Stage, staged
+from tilelang.transforms.whole import over_whole, taken_whole
 
 Arrays = Mapping[str, np.ndarray]
 COUNTS = (2, 3, 4)
@@ -27,13 +29,22 @@ def divided(ir: KernelIR, arrays: Arrays) -> Iterator[str]:
     """Every factor that may be split, into all of its divisors up to 4: what is not the whole.
 
     A kernel of narrow floats is divided as it is, and as one of float32, in which rounding hides
-    nothing.
+    nothing.  What is taken whole, by `:`, is divided as a loop.
     """
-    yield from _divided(ir, arrays)
+    yield from _every_way(ir, arrays)
     wide = _widened(ir, {})
     if wide != ir:
         given = {t.name: arrays[t.name].astype(t.dtype) for t in wide.tensors if t.name in arrays}
-        yield from _divided(wide, {**arrays, **given})
+        yield from _every_way(wide, {**arrays, **given})
+
+
+def _every_way(ir: KernelIR, arrays: Arrays) -> Iterator[str]:
+    whole = evaluate(ir, arrays)
+    yield from _divided(ir, arrays, whole)
+    for place in taken_whole(ir):
+        made = over_whole(ir, place)
+        if made is not ir:
+            yield from _divided(verify(made), arrays, whole, place)
 
 
 def _widened(value: Any, known: dict[int, Any]) -> Any:
@@ -52,10 +63,13 @@ def _widened(value: Any, known: dict[int, Any]) -> Any:
     return made
 
 
-def _divided(ir: KernelIR, arrays: Arrays) -> Iterator[str]:
-    whole, facts = evaluate(ir, arrays), analyze(ir)
+def _divided(
+    ir: KernelIR, arrays: Arrays, whole: Arrays, place: tuple[str, int] | None = None
+) -> Iterator[str]:
+    """The same of the kernel as it is; only of the factor of `place`, where one is given."""
+    facts = analyze(ir)
     every = factors(ir, facts)
-    for factor in every:
+    for factor in (f for f in every if place is None or place in f.dims):
         stages = (Stage(ir, every),) if factor.kind else staged(ir, facts, [factor])
         counts = [n for n in COUNTS if stages and factor.size and factor.splits(n)]
         for count in counts:

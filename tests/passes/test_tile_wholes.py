@@ -10,12 +10,13 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from tests.passes.becomes import becomes, stays
-from tilelang.codegen.triton.passes import static_lanes
-from tilelang.codegen.triton.passes.tile_columns import tile_columns
-from tilelang.codegen.triton.passes.tile_sums import tile_sums
 from tilelang.codegen.triton.passes.tile_wholes import tile_wholes
-from tilelang.ir import Along
+from tilelang.ir import Along, every_expr
+from tilelang.ir.traversal import dots
 from tilelang.ir.verify import verify
+from tilelang.passes import static_lanes
+from tilelang.passes.tile_columns import tile_columns
+from tilelang.passes.tile_sums import tile_sums
 from tilelang.reference import evaluate
 
 X, W = np.zeros((96, 64), np.float32), np.zeros((3, 64, 80), np.float32)
@@ -24,12 +25,17 @@ BLOCKS = {"t": 32, "tn": 32, "tk": 24}
 tile_sums_file = sys.modules[tile_sums.__module__]
 
 
-def every(_):
-    return True
+def every(sum_of):
+    return sum_of.op == "dot"
+
+
+def of_products(ir, lanes):
+    found = (lanes.of(dot, dot.type.rank - 1) for dot in dots(every_expr(ir.body)))
+    return (columns for columns in found if columns is not None)
 
 
 def columns(ir):
-    return tile_columns(ir, every)[0]
+    return tile_columns(ir, of_products)[0]
 
 
 def sums(ir):

@@ -44,6 +44,13 @@ from tests import xla
 from tests.transforms.test_partition import heads_of_columns, rows_of_sequences
 from tests.transforms.test_stages import running_sum, softmax_in_pieces
 from tests.transforms.test_tile_sums import products
+from tests.transforms.wholes import (
+    whole_argmax,
+    whole_norm,
+    whole_product,
+    whole_softmax,
+    whole_sums,
+)
 
 try:  # spelled in torch
     from examples.dense.batched_matmul import batched_matmul
@@ -121,6 +128,14 @@ def gradients_of_columns(x, w):
     return jax.grad(lambda x, w: (kernel(x, w) ** 2).sum(), (0, 1))(x, w)
 
 
+def gradients_of_a_product(x, w, offsets):
+    return jax.grad(lambda x, w: (whole_product(x, w, offsets) ** 2).sum(), (0, 1))(x, w)
+
+
+def gradients_of_a_norm(x, scale):
+    return jax.grad(lambda x, s: (whole_norm(x, s) ** 2).sum(), (0, 1))(x, scale)
+
+
 # name -> kernel, arguments, mesh, how each is sharded
 CASES = {
     "columns": (grouped_gemm, GEMM, ONE, (P(), P(None, None, "d"), P())),
@@ -186,6 +201,20 @@ CASES = {
     "a sum of rows": (jagged_sum, (X, OFFSETS), ONE, (P("d"), P())),
     "sums of tiles": (tile.kernel(products), (X, X[:, :8], OFFSETS), ONE, (P("d"), P("d"), P())),
     "a mean of rows": (jagged_mean, (X, OFFSETS), ONE, (P("d"), P())),
+    "whole contraction": (whole_product, GEMM, ONE, (P(None, "d"), P(None, "d"), P())),
+    "whole columns": (whole_product, GEMM, ONE, (P(), P(None, None, "d"), P())),
+    "whole columns and rows": (whole_product, GEMM, TWO, (P("a", "b"), P(), P())),
+    "whole sums": (whole_sums, (X, OFFSETS), ONE, (P(None, "d"), P())),
+    "whole norms": (whole_norm, (X, X[0]), ONE, (P(None, "d"), P("d"))),
+    "whole softmax": (whole_softmax, (X,), ONE, (P(None, "d"),)),
+    "whole argmax": (whole_argmax, (X,), ONE, (P(None, "d"),)),
+    "gradients of whole products": (
+        gradients_of_a_product,
+        GEMM,
+        ONE,
+        (P(None, "d"), P(None, "d"), P()),
+    ),
+    "gradients of whole norms": (gradients_of_a_norm, (X, X[0]), ONE, (P(None, "d"), P("d"))),
     "keys": (flash_attention, HEADS, ONE, (P(), P(None, None, "d"), P())),
     "an argument that is returned": (beside_its_argument, (X,), ONE, (P("d"),)),
     "nothing": (grouped_gemm, GEMM, ONE, (P(), P(), P())),

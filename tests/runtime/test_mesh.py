@@ -19,12 +19,16 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 ADDED = {"all-reduce": 1}
 
 
-def place(file: str, function: str, text: str) -> str:
-    """The lines of a message that show where a function says so, wherever that is by now."""
+def place(file: str, function: str, text: str, col: int = 0) -> str:
+    """The lines of a message that show where a function says so, wherever that is by now.
+
+    col  of the only sign that is meant; without it the line is, but for its last one
+    """
     lines = (ROOT / file).read_text().splitlines()
     begin = lines.index(next(line for line in lines if line.startswith(f"def {function}(")))
     number = next(n for n in range(begin, len(lines)) if lines[n].strip() == text)
-    return f'  File "{file}", line {number + 1}\n    {text}\n    {"^" * (len(text) - 1)}\n'
+    shown = " " * col + "^" if col else "^" * (len(text) - 1)
+    return f'  File "{file}", line {number + 1}\n    {text}\n    {shown}\n'
 
 
 RESHARD, CONSTRAIN = "jax.sharding.reshard", "jax.lax.with_sharding_constraint"
@@ -59,6 +63,11 @@ RIGHT = {
     "a sum of rows": (ADDED, "P(None, None)"),
     "sums of tiles": (ADDED, "P(None, None)"),
     "a mean of rows": (ADDED, "P(None, None)"),
+    "whole contraction": (ADDED, "P(None, None)"),
+    "whole columns": ({}, "P(None, 'd')"),
+    "whole columns and rows": (ADDED, "P('a', None)"),
+    "whole sums": ({}, "P(None, 'd')"),
+    "gradients of whole products": (ADDED, "P(None, 'd'), P(None, 'd', None)"),
     "gradients of rows": (ADDED, "P('d', None), P(None, None, None)"),
     "gradients of columns": (ADDED, "P(None, None), P(None, None, 'd')"),
     "gradients of groups": ({"all-reduce": 2}, "P(None, None), P('d', None, None)"),
@@ -76,6 +85,9 @@ RIGHT = {
     "rows of groups": ({"all-reduce": 2}, "P('d', None)"),
     "gradients of rows of groups": ({"all-reduce": 3}, "P('d', None)"),
     "a norm of groups": ({"all-reduce": 2}, "P('d', None)"),
+    "whole norms": ({"all-reduce": 2}, "P(None, 'd')"),
+    "whole softmax": ({"all-reduce": 2}, "P(None, 'd')"),
+    "gradients of whole norms": ({"all-reduce": 4}, "P(None, 'd'), P('d',)"),
     "features and rows of groups": ({"all-reduce": 2}, "P('a', 'b')"),
 }
 RAGGED = "for t in hl.tile(offsets[g], offsets[g + 1]):"
@@ -121,6 +133,14 @@ REFUSED["heads of one key"] = (
     "or call the kernel inside "
     "jax.shard_map, which gives it one shard at a time"
 )
+REFUSED["whole argmax"] = (
+    "dimension 1 of x is sharded over mesh axis 'd', which kernel whole_argmax cannot be split "
+    "over: it is taken whole, by `:`\n"
+    + place("tests/transforms/wholes.py", "whole_argmax", "def whole_argmax(x):", 17)
+    + "  hint: replicate it, jax.sharding.reshard(x, NamedSharding(mesh, PartitionSpec())), "
+    "loop over it, hl.tile(...), shard dimension 0 instead, or call the kernel inside "
+    "jax.shard_map, which gives it one shard at a time"
+)
 REFUSED["columns of three heads"] = (
     "dimension 1 of x is sharded over mesh axis 'd', which kernel heads_of_columns cannot be "
     "split over: 8 of its 24 positions stay together, and 3 is no multiple of the mesh's size\n"
@@ -134,6 +154,7 @@ REFUSED["columns of three heads"] = (
 AUTO = {
     "groups and contraction": RIGHT["groups and contraction"],
     "gradients of groups": ({"all-reduce": 2}, "P(None, None), P(None, None, None)"),
+    "gradients of whole norms": ({"all-reduce": 6}, "P(None, 'd'), P('d',)"),
     "gradients of columns of heads": (ADDED, "P('b', 'a'), P('a', None)"),
     "columns of three heads": ({"all-gather": 1}, "P(None, None)"),
     "offsets": ({}, "P(None, None)"),
@@ -181,7 +202,7 @@ import os
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 import jax, jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
-from examples.dense.softmax import softmax
+from tests.transforms.wholes import whole_argmax
 from examples.jagged.grouped_gemm import grouped_gemm
 import tilelang as tile
 
@@ -201,12 +222,12 @@ refused(grouped_gemm, there[0], jax.device_put(w, other), offsets)
 rows = jax.device_put(x, NamedSharding(mesh, P("d")))
 refused(grouped_gemm, rows, w, jax.device_put(offsets, other))
 columns = jax.device_put(x, NamedSharding(mesh, P(None, "d")))
-refused(softmax, columns)
-refused(jax.jit(lambda x: softmax(x * 2)), columns)
+refused(whole_argmax, columns)
+refused(jax.jit(lambda x: whole_argmax(x * 2)), columns)
 """
 IN_THE_WAY = (
-    "dimension 1 of x is sharded over mesh axis 'd', which kernel softmax cannot be split over: it "
-    "is taken whole, by `:` | replicate it, "
+    "dimension 1 of x is sharded over mesh axis 'd', which kernel whole_argmax cannot be split "
+    "over: it is taken whole, by `:` | replicate it, "
     "jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec())), loop over it, "
     "hl.tile(...), shard dimension 0 instead, or call the kernel inside jax.shard_map, which gives "
     "it one shard at a time"
@@ -265,6 +286,9 @@ COMPILED = {
     "gradients of sequences": 4,
     "gradients of boxes": 3,
     "rows of groups": 3,
+    "whole contraction": 2,
+    "whole norms": 3,
+    "gradients of whole products": 3,
 }
 # The last one is a mesh of 16 chips of four hosts.
 TOPOLOGIES = [

@@ -21,8 +21,9 @@ from jax.sharding import NamedSharding
 from ..analysis.facts import Facts
 from ..ir import KernelIR
 from ..transforms.partition import Factor
+from ..transforms.whole import splittable
 from .jax_compat import as_itself, axes_of
-from .sharding import Run, Splits, settled, splittable
+from .sharding import Run, Splits, settled
 
 
 def over_auto_axes(

@@ -25,6 +25,7 @@ from ..ir import KernelIR, Span, every_access
 from ..transforms.local import local, more
 from ..transforms.partition import Factor, factors
 from ..transforms.stages import staged
+from ..transforms.whole import looped
 
 Names = tuple[str, ...]  # mesh axes
 Spec = tuple[Names, ...]  # of each dimension of an array
@@ -162,6 +163,7 @@ def _in_stages(
     split: Callable[[KernelIR, Sequence[Factor], Mapping[str, Spec], Mapping[str, int]], Split],
 ) -> Splits:
     """The split of a kernel, or of its stages where it cannot be split as a whole."""
+    ir, facts = _with_loops(ir, facts, specs)
     every = factors(ir, facts)
     try:
         return _together(ir, [split(ir, every, specs, sizes)])
@@ -181,6 +183,13 @@ def _in_stages(
         if any(s.spec(t.name) != known[t.name] for s in made for t in s.ir.tensors):
             raise no from None  # what one stage has in parts another one has as a whole
         return _together(ir, made)
+
+
+def _with_loops(ir: KernelIR, facts: Facts, specs: Mapping[str, Spec]) -> tuple[KernelIR, Facts]:
+    """The kernel with loops over what it takes whole, by `:`, and arguments are sharded along."""
+    for place, _ in _sharded(specs):
+        ir, facts = looped(ir, place) or (ir, facts)
+    return ir, facts
 
 
 def _together(ir: KernelIR, stages: Sequence[Split]) -> Splits:
@@ -248,11 +257,6 @@ def _settled(
         if factor not in chosen and even and not taken.intersection(names):
             chosen[factor] = names
     return _split(ir, chosen, sizes)
-
-
-def splittable(ir: KernelIR, facts: Facts) -> tuple[Factor, ...]:
-    """What a mesh may split: the kernel as it is, or its stages."""
-    return tuple(f for f in factors(ir, facts) if f.kind or staged(ir, facts, [f]))
 
 
 def _sharded(specs: Mapping[str, Spec]) -> Iterator[tuple[tuple[str, int], Names]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 
 from ..analysis import analyze
 from ..analysis.facts import Facts
@@ -94,9 +95,17 @@ class _Cut:
             and all(self.kernel.tensor(t).role == "output" for t in tensors)
             and all(around[s.tensor] == s.around for s in self.launched.stores)
             and {self.kernel.root(name) for name in self.kernel.returns} == {*tensors}
-            and all(self._places(name) is not None for name in self.sums)
+            and all(self._is_kept(name) for name in self.sums)
             and not any(graph.scope(Var(n, t.type)) & self.axes for n, t in self.sums.items())
         )
+
+    def _is_kept(self, name: str) -> bool:
+        """Whether an array no larger than those of the kernel has a place for each sum.
+
+        The scores of attention, sums over parts of the width, have none.
+        """
+        places, most = self._places(name), max(prod(t.shape) for t in self.kernel.tensors)
+        return places is not None and prod(place.size for place in places) <= most
 
     def _places(self, name: str) -> Sequence | None:
         residuals = Residuals(self.kernel, self.facts, self.launched, str)

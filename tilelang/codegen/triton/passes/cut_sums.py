@@ -16,8 +16,7 @@ from tilelang.ir import Apply, Assign, Expr, KernelIR, Loop, Stmt, Var, every_ex
 from tilelang.ir.names import names_in, take
 from tilelang.ir.traversal import definitions, map_body, map_stmt, rewriting
 from tilelang.language.build import binary
-
-from .tile_sums import PartOfDim
+from tilelang.passes.tile_sums import PartOfDim
 
 
 def cut_sums(ir: KernelIR, part: Callable[[Apply], int | None]) -> KernelIR:

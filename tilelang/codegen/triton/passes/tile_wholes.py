@@ -15,16 +15,16 @@ Where columns or sums cannot be cut, they stay, and memory decides.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import prod
 
 from tilelang import ir
 from tilelang.ir import definitions, every_expr, every_loop, multiplied, reached
 from tilelang.ir.traversal import dots
 from tilelang.language.dtypes import itemsize
-
-from .tile_columns import tile_columns
-from .tile_sums import tile_sums
+from tilelang.passes.static_lanes import Key, StaticLanes
+from tilelang.passes.tile_columns import tile_columns
+from tilelang.passes.tile_sums import tile_sums
 
 # Bytes of an operand that is left whole.  By the compiler's figures 128 x 128 of bfloat16 spill on
 # no architecture; of float32, which takes three products for one, 64 x 64 do on two.
@@ -52,13 +52,22 @@ def tile_wholes(kernel: ir.KernelIR) -> ir.KernelIR:
     def wide(expr: ir.Apply) -> bool:
         return expr.op == "dot" and any(_large(a, carried, made, fixed) for a in expr.args)
 
+    def columns_of(kernel: ir.KernelIR, lanes: StaticLanes) -> Iterator[Key]:
+        found = (dot for dot in dots(every_expr(kernel.body)) if wide(dot))
+        every = (lanes.of(dot, dot.type.rank - 1) for dot in found)
+        return (columns for columns in every if columns is not None)
+
     def summed(dot: ir.Apply) -> bool:
         return wide(dot) or (alone and _long(dot))
 
     if not any(map(summed, products)):
         return kernel
-    kernel, columns = tile_columns(kernel, wide)
-    return tile_sums(kernel, lambda dot: summed(dot) or not columns.isdisjoint(dot.type.shape))
+    kernel, columns = tile_columns(kernel, columns_of)
+
+    def wanted(dot: ir.Apply) -> bool:
+        return dot.op == "dot" and (summed(dot) or not columns.isdisjoint(dot.type.shape))
+
+    return tile_sums(kernel, wanted)
 
 
 def _long(dot: ir.Apply) -> bool:

@@ -1,4 +1,4 @@
-"""Tile sums: a product that sums over the whole length of arrays, as a loop over tiles of it.
+"""Tile sums: what sums over the whole length of arrays, as a loop over tiles of it.
 
     y[t, :] = dot(x[t, :], w[g, :, :])   ->   for k in tile(512) carrying acc = 0:
                                                   next acc = acc + dot(x[t, k], w[g, k, :])
@@ -6,6 +6,7 @@
 
 A whole operand has to be in shared memory at once, and a loop keeps a few tiles of it on their way.
 What operands are computed from is computed for each tile; nothing that they read is stored to.
+Other sums, the largest and the smallest, are taken so, too.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
-from tilelang.ir import (
+from ..ir import (
     Along,
     Apply,
+    Assign,
     At,
     Axis,
     Carry,
@@ -35,31 +37,33 @@ from tilelang.ir import (
     integers,
     walk,
 )
-from tilelang.ir.names import fresh, names_in, take
-from tilelang.ir.traversal import definitions, map_body, map_index, map_stmt, rewriting
-from tilelang.language.build import binary, cast
-from tilelang.language.dtypes import is_float
-from tilelang.language.op import ELEMENTWISE
-from tilelang.passes.separate_joins import followed
+from ..ir.names import fresh, names_in, take
+from ..ir.traversal import definitions, map_body, map_index, map_stmt, reduced, rewriting
+from ..language.build import binary, cast
+from ..language.dtypes import is_float
+from ..language.op import ELEMENTWISE
+from ..language.reduction import neutral
+from .separate_joins import followed
 
 Wanted = Callable[[Apply], bool]
 EACH = {"transpose", "expand_dims"} | ELEMENTWISE
+COMBINED = {"dot": "add", "sum": "add", "max": "maximum", "min": "minimum"}  # those of the tiles
 
 
 def tile_sums(ir: KernelIR, wanted: Wanted) -> KernelIR:
-    """The kernel whose products for which `wanted` holds have such a loop, if they may."""
-    sums = _Sums(ir)
+    """The kernel whose products and sums for which `wanted` holds have such a loop, if they may."""
+    sums = _Tiled(ir)
     body = map_body(ir.body, lambda stmt: sums.statement(stmt, wanted))
     return replace(ir, body=body, axes=(*ir.axes, *sums.axes)) if sums.axes else ir
 
 
-class _Sums:
+class _Tiled:
     """The loops of one kernel, with names that nothing has."""
 
     def __init__(self, ir: KernelIR) -> None:
         self.ir, self.axes = ir, list[Axis]()
         self.taken = names_in(ir) | {ir.name}
-        self.defined = definitions(ir.body)
+        self.defined = dict(definitions(ir.body))
         self.stored = ir.stored()
 
     def statement(self, stmt: Stmt, wanted: Wanted) -> tuple[Stmt, ...]:
@@ -73,6 +77,8 @@ class _Sums:
         atomic = isinstance(stmt, Store) and stmt.combine is not None
         visit = self._visit(wanted, before, not atomic)
         made = map_stmt(stmt, visit, lambda entry: map_index(entry, visit))
+        if isinstance(made, Assign):  # sums of it are sums of what it is now
+            self.defined[made.name] = made.value
         return (*before, made)
 
     def _visit(self, wanted: Wanted, before: list[Loop], into: bool) -> Callable[[Expr], Expr]:
@@ -84,7 +90,7 @@ class _Sums:
         def change(expr: Expr) -> Expr | None:
             if not isinstance(expr, Apply):
                 return None
-            acc, dot = _added(expr) if into or expr.op == "dot" else (None, None)
+            acc, dot = _added(expr) if into or expr.op in COMBINED else (None, None)
             parts = () if acc is None else walk(acc)
             if dot is None or not wanted(dot) or any(_is_dot(e) and wanted(e) for e in parts):
                 return None
@@ -97,33 +103,37 @@ class _Sums:
 
     def _loop(self, dot: Apply, acc: Expr | None) -> Loop | None:
         """The loop of one product, or None where an operand is not made tile by tile."""
-        contract: tuple[int, int] = dot.attr("contract")
-        size = dot.args[0].type.shape[contract[0]]
+        over = reduced(dot)
+        size = over[0][0].type.shape[over[0][1]]
         if not isinstance(size, int) or any(dot.attr("batch", ((), ()))):
             return None
         loc, name = dot.loc or self.ir.loc, fresh("tk", self.taken)
         part = PartOfDim(name, self.ir, self.defined, self.stored)
-        a, b = (part.of(arg, dim) for arg, dim in zip(dot.args, contract, strict=True))
-        if a is None or b is None:
+        args = tuple(made for arg, dim in over if (made := part.of(arg, dim)) is not None)
+        if len(args) < len(over):
             return None
         self.taken.add(name)
         begin, end = integers.const(0), integers.const(size)
         self.axes.append(Axis(name, "tile", begin, end, size, name, loc, name))
         form = _kept(dot)
-        start = acc or Apply("full", (), form, (("value", 0.0 if is_float(form.dtype) else 0),))
+        empty = neutral("sum" if dot.op == "dot" else dot.op, form.dtype)
+        start = acc or Apply("full", (), form, (("value", empty),))
         carried, after = (take("acc", self.taken) for _ in range(2))
-        more = binary("add", Var(carried, form), replace(dot, args=(a, b), type=form), None)
+        tile = replace(dot, args=args, type=form)
+        more = binary(COMBINED[dot.op], Var(carried, form), tile, None)
         return Loop(name, (), (Carry(carried, start, more, after, carried, loc),), loc)
 
 
 def _kept(dot: Apply) -> Type:
-    """What a product is added up in."""
+    """What a product is added up in, or what else is taken of tiles."""
+    if COMBINED[dot.op] != "add":
+        return dot.type
     return Type(dot.type.shape, "float32" if is_float(dot.args[0].type.dtype) else "int32")
 
 
 def _added(expr: Apply) -> tuple[Expr | None, Apply | None]:
     """What a product is added to where that has its type, and the product."""
-    if expr.op == "dot":
+    if expr.op in COMBINED:
         return None, expr
     if expr.op == "add":
         for acc, dot in (expr.args, expr.args[::-1]):

@@ -11,38 +11,50 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from tilelang import ir
-from tilelang.ir import children, index_exprs, statement_exprs, statements
-from tilelang.ir.traversal import reduced
-from tilelang.language.op import kind_of
-from tilelang.passes.separate_joins import followed
+from .. import ir
+from ..ir import children, index_exprs, statement_exprs, statements
+from ..ir.traversal import reduced
+from ..language.op import kind_of
+from .separate_joins import followed
 
 FOLLOWED = ("transpose", "expand_dims", "broadcast", "dot")  # of all that change no lanes
 Key = tuple[str | int, int]  # a value, by its name or its id, and one of its dimensions
 
 
 class StaticLanes:
-    """Static dimensions of values, and which of them have lane n made of lane n of the other."""
+    """Static dimensions of values, and which of them have lane n made of lane n of the other.
+
+    mixed  those of which something brings several lanes together
+    """
 
     def __init__(self, kernel: ir.KernelIR) -> None:
         self._parent: dict[Key, Key] = {}
-        self._mixed: set[Key] = set()
-        self._spans: list[tuple[Key, ir.Span]] = []
+        self.mixed: set[Key] = set()
+        self._spans: list[tuple[Key, tuple[str, int], ir.Span]] = []
         self._ranks: dict[int, tuple[ir.Expr | ir.Store, int]] = {}
         for stmt in statements(kernel.body):
             self._statement(stmt)
-        self._mixed = {self._find(key) for key in self._mixed} | set(self._twice())
+        self.mixed = {self._find(key) for key in self.mixed} | set(self._twice())
 
     def of(self, value: ir.Expr | ir.Store, dim: int) -> Key | None:
         """What a dimension goes with; None where lanes are mixed, or there are no static ones."""
         key = self._key(value, dim)
-        if key not in self._parent or (root := self._find(key)) in self._mixed:
+        if key not in self._parent or (root := self._find(key)) in self.mixed:
             return None
         return root
 
+    def along(self, tensor: str, dim: int) -> list[Key]:
+        """What the lanes go with that a tensor is taken in, whole or in part, mixed or not."""
+        found = (self._find(key) for key, place, _ in self._spans if place == (tensor, dim))
+        return list(dict.fromkeys(found))
+
+    def over(self, expr: ir.Apply) -> set[Key]:
+        """What the lanes go with that a product or a reduction brings together."""
+        return {self._find(self._key(side, dim)) for side, dim in reduced(expr)}
+
     def spans(self, root: Key) -> set[ir.Span]:
         """Where in arrays the lanes are."""
-        return {span for key, span in self._spans if self._find(key) == root}
+        return {span for key, _, span in self._spans if self._find(key) == root}
 
     def _twice(self) -> Iterator[Key]:
         """Lanes that one value has along two dimensions: most of its elements are of two of them.
@@ -69,7 +81,7 @@ class StaticLanes:
 
     def _mix(self, value: ir.Expr, *dims: int) -> None:
         for dim in dims:
-            self._mixed.add(self._find(self._key(value, dim)))
+            self.mixed.add(self._find(self._key(value, dim)))
 
     def _align(self, a: ir.Expr | ir.Store, rank: int, b: ir.Expr) -> None:
         for dim in range(b.type.rank):
@@ -97,9 +109,10 @@ class StaticLanes:
 
     def _place(self, value: ir.Load | ir.Store, index: tuple[ir.Index, ...]) -> None:
         """Lanes along a span; positions that are computed are theirs alone."""
-        for dim, entry in enumerate(e for e in index if not isinstance(e, ir.At)):
+        along = ((n, entry) for n, entry in enumerate(index) if not isinstance(entry, ir.At))
+        for dim, (place, entry) in enumerate(along):
             if isinstance(entry, ir.Span):
-                self._spans.append((self._find(self._key(value, dim)), entry))
+                self._spans.append((self._key(value, dim), (value.tensor, place), entry))
         for expr in (e for entry in index for e in index_exprs(entry)):
             self._mix(expr, *range(expr.type.rank))
 

@@ -10,12 +10,12 @@ columns.  What the loop needs and has no columns is computed for each tile of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from tilelang import ir
-from tilelang.ir import (
+from .. import ir
+from ..ir import (
     every_expr,
     every_loop,
     every_store,
@@ -27,34 +27,28 @@ from tilelang.ir import (
     statements,
     walk,
 )
-from tilelang.ir.names import fresh, names_in
-from tilelang.ir.traversal import map_stmt
-
+from ..ir.names import fresh, names_in
+from ..ir.traversal import map_stmt
 from .static_lanes import Key, StaticLanes
 
-Wanted = Callable[[ir.Apply], bool]
+Wanted = Callable[[ir.KernelIR, StaticLanes], Iterable[Key]]
 
 
 def tile_columns(kernel: ir.KernelIR, wanted: Wanted) -> tuple[ir.KernelIR, frozenset[str]]:
-    """The kernel with such a loop for products for which `wanted` holds, and the new axes."""
+    """The kernel with such a loop for columns that are `wanted` of it, and the new axes.
+
+    All arrays have them at one place.
+    """
     made = frozenset[str]()
     while True:
         lanes = StaticLanes(kernel)
-        tried = (_Columns(kernel, lanes, key).tiled() for key in _columns(kernel, lanes, wanted))
+        alike = (key for key in wanted(kernel, lanes) if len(lanes.spans(key)) == 1)
+        tried = (_Columns(kernel, lanes, key).tiled() for key in alike)
         changed = next((one for one in tried if one is not None), None)
         if changed is None:
             return kernel, made
         made |= {a.name for a in changed.axes} - {a.name for a in kernel.axes}
         kernel = changed
-
-
-def _columns(kernel: ir.KernelIR, lanes: StaticLanes, wanted: Wanted) -> Iterator[Key]:
-    """The columns of each product that is wanted, if all arrays have them at one place."""
-    for expr in every_expr(kernel.body):
-        if isinstance(expr, ir.Apply) and expr.op == "dot" and wanted(expr):
-            root = lanes.of(expr, expr.type.rank - 1)
-            if root is not None and len(lanes.spans(root)) == 1:
-                yield root
 
 
 class _Columns:
