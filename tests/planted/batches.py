@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 
 import pytest
@@ -17,8 +18,11 @@ from tests.transforms import (
     test_partition,
     test_stages,
     test_tile_sums,
+    test_whole,
 )
 from tilelang.ir import Apply, Load, Store, Var, statement_exprs, walk
+from tilelang.passes.static_lanes import StaticLanes
+from tilelang.passes.tile_sums import tile_sums
 from tilelang.runtime import (
     buckets,
     execution,
@@ -44,6 +48,8 @@ _prepare, _rows = jax_programs.prepare, buckets.ragged_rows
 _on_device = execution._on_device
 _sharded, _in_one = sharding._sharded, torch_ops._in_one
 _grown, _each, _operands_of = batch._grown, program.one_by_one, execution.operands_of
+
+tile_sums_file = sys.modules[tile_sums.__module__]
 
 
 def _fresh_kernel(test):
@@ -199,6 +205,23 @@ MUTATIONS = (
     Mutation(
         "offsets are read as numbers and clipped", local, "_numbers",
         lambda ir, split: iter(()), _counted,
+    ),
+    Mutation(
+        "sums over what is taken whole begin with one", tile_sums_file, "neutral",
+        lambda op, dtype: 1.0, lambda: test_whole.test_the_loops_do_the_same("norm"),
+    ),
+    Mutation(
+        "the largest of parts are added up", tile_sums_file, "COMBINED",
+        dict.fromkeys(tile_sums_file.COMBINED, "add"),
+        lambda: test_whole.test_the_loops_do_the_same("softmax"),
+    ),
+    Mutation(
+        "columns that are summed are kept apart", StaticLanes, "over", lambda self, expr: set(),
+        lambda: test_whole.test_the_loops_do_the_same("norm"),
+    ),
+    Mutation(
+        "scores are put together in memory", stages._Cut, "_is_kept", lambda self, name: True,
+        test_sharding.test_dimensions_that_are_not_split_have_names_of_their_own,
     ),
     Mutation(
         "parts are divided by nothing", multiples, "_is_finite", lambda factor: True,
