@@ -164,7 +164,7 @@ BUDGET = {
     "analysis": 4600,  # cuts.py, drawn.py, written.py: stores that any loop reads; words of updates
     # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
     # sums and columns in tiles, static_lanes.py: of one back end and of meshes
-    "passes": 2209,  # row_products; separate_parts, ..._joins; what relies on lanes; what to write
+    "passes": 2_212,  # row_products; separate_parts, ..._joins; what relies on lanes; what to write
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
     # softmax.py: totals that are kept from zero; what is compared is computed again
     # numbers of the whole on a mesh: positions.py

@@ -11,6 +11,7 @@ from tests.transforms.wholes import (
     whole_norm,
     whole_product,
     whole_softmax,
+    whole_softmax_at_once,
     whole_sums,
 )
 from tilelang.analysis import analyze
@@ -30,6 +31,7 @@ CASES = {
     "sums": (whole_sums, SUMS, ("x", 1)),
     "norm": (whole_norm, {"x": X, "scale": X[0]}, ("x", 1)),
     "softmax": (whole_softmax, {"x": X}, ("y", 1)),
+    "softmax at once": (whole_softmax_at_once, {"x": X}, ("x", 1)),
 }
 
 

@@ -52,6 +52,15 @@ def whole_softmax(x):
 
 
 @tile.kernel
+def whole_softmax_at_once(x):
+    """The same in one statement, in which a sum is of what has the largest taken off."""
+    y = hl.empty(x.shape, dtype=x.dtype)
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = hl.softmax(x[t, :], 1).to(x.dtype)
+    return y
+
+
+@tile.kernel
 def whole_argmax(x):
     """Where the largest of each row is, which is not put together of parts."""
     y = hl.empty([x.shape[0]], dtype=hl.int32)

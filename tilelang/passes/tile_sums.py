@@ -94,12 +94,14 @@ class _Tiled:
             parts = () if acc is None else walk(acc)
             if dot is None or not wanted(dot) or any(_is_dot(e) and wanted(e) for e in parts):
                 return None
-            if (loop := self._loop(dot, acc)) is None:
+            own = replace(dot, args=tuple(map(visit, dot.args)))  # sums of sums: inner ones first
+            if (loop := self._loop(own, acc)) is None:
                 return None
             before.append(loop)
             return cast(Var(loop.carries[0].out, _kept(dot)), expr.type.dtype, None)
 
-        return rewriting(change)
+        visit = rewriting(change)
+        return visit
 
     def _loop(self, dot: Apply, acc: Expr | None) -> Loop | None:
         """The loop of one product, or None where an operand is not made tile by tile."""
