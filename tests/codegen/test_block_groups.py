@@ -429,25 +429,25 @@ def thrice(x, offsets):
 
 @tile.kernel
 def planes(x, offsets):
-    """y[g] = the sum of its rows, which have two dimensions."""
-    y = hl.zeros([offsets.shape[0] - 1, x.shape[1], x.shape[2]], dtype=x.dtype)
+    """y[g] = the sum of its rows, which have three dimensions."""
+    y = hl.zeros([offsets.shape[0] - 1, *x.shape[1:]], dtype=x.dtype)
     for g in hl.grid(offsets.shape[0] - 1):
-        acc = hl.zeros([x.shape[1], x.shape[2]], dtype=hl.float32)
+        acc = hl.zeros(x.shape[1:], dtype=hl.float32)
         for tm in hl.tile(offsets[g], offsets[g + 1]):
-            acc += x[tm, :, :].sum(0)
-        y[g, :, :] = acc
+            acc += x[tm, :, :, :].sum(0)
+        y[g, :, :, :] = acc
     return y
 
 
 @tile.kernel
 def planes_most(x, offsets):
-    """y[g] = the largest of its rows, which have two dimensions."""
-    y = hl.zeros([offsets.shape[0] - 1, x.shape[1], x.shape[2]], dtype=x.dtype)
+    """y[g] = the largest of its rows, which have three dimensions."""
+    y = hl.zeros([offsets.shape[0] - 1, *x.shape[1:]], dtype=x.dtype)
     for g in hl.grid(offsets.shape[0] - 1):
-        top = hl.full([x.shape[1], x.shape[2]], -np.inf, dtype=hl.float32)
+        top = hl.full([*x.shape[1:]], -np.inf, dtype=hl.float32)
         for tm in hl.tile(offsets[g], offsets[g + 1]):
-            top = hl.maximum(top, x[tm, :, :].amax(0))
-        y[g, :, :] = top
+            top = hl.maximum(top, x[tm, :, :, :].amax(0))
+        y[g, :, :, :] = top
     return y
 
 
@@ -462,9 +462,9 @@ def planes_most(x, offsets):
         (columns, SHAPES, "a loop over i stands in one over its rows"),
         (jagged_sum, (tile.spec((256, 128), "int32"), SHAPES[1]),
          "it sums rows of int32, and products sum in float32"),
-        (planes_most, (tile.spec((256, 8, 128), "float32"), SHAPES[1]),
+        (planes_most, (tile.spec((256, 2, 4, 128), "float32"), SHAPES[1]),
          "it takes the max of rows that have several dimensions"),
-        (planes, (tile.spec((256, 8, 128), "float32"), SHAPES[1]),
+        (planes, (tile.spec((256, 2, 4, 128), "float32"), SHAPES[1]),
          "it sums rows that have several dimensions"),
         (stored, (*SHAPES, "added"), "a store of it has a mask, or adds to what is there"),
         (stored, (*SHAPES, "beside"), "y is not indexed by g in its first dimension"),

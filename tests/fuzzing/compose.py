@@ -17,6 +17,7 @@ from tests.fuzzing.changes import changed, sites, swapped
 from tests.fuzzing.counted import counted
 from tests.fuzzing.draw import draw
 from tests.fuzzing.ends import ends
+from tests.fuzzing.folded import folded
 from tests.fuzzing.guarded import guarded
 from tests.fuzzing.headed import headed
 from tests.fuzzing.inputs import case
@@ -92,6 +93,7 @@ PERMUTED = 0.12  # of the programs with loops over single positions
 FIXED = 0.12  # of the programs have a block_size
 COUNTED = 0.4  # of those with products along a loop whose tiles can be counted
 ENDS = 0.08  # of the programs with ragged loops
+FOLDED = 0.12  # of the programs with columns that nothing sums along
 AS_THEY_ARE = 0.7  # of those, which changes make something else of
 LAST = (
     ("parted", parted, PARTED),
@@ -99,6 +101,7 @@ LAST = (
     ("sliced", sliced, SLICED),
     ("permuted", permuted, PERMUTED),
     ("ends", ends, ENDS),
+    ("folded", folded, FOLDED),
 )  # changes that others know nothing of, in this order
 
 

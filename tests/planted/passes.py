@@ -20,6 +20,7 @@ from tests.codegen import (
     test_block_groups,
     test_changed_numbers,
     test_changed_views,
+    test_flat_columns,
     test_interior_steps,
     test_late_carries,
     test_left_out,
@@ -74,6 +75,7 @@ from tilelang.codegen.pallas.passes import (
     along_lanes,
     bool_bytes,
     first_positions,
+    flat_columns,
     flat_scalars,
     gather_ahead,
     index_tiles,
@@ -161,7 +163,7 @@ class Mutation:
 _map_stmt, _map_body, _names_in = keep_inside.map_stmt, keep_inside.map_body, names.names_in
 _cut_at, _rewritten = axes.cut_at, turn_late.rewrite_body
 _differing = written.differing
-_seen = Tensor.seen
+_seen, _of_heads = Tensor.seen, flat_columns._parts
 _read_behind = host._read_behind
 _at, _needed_of = interior._at, interior._Tiles.needed
 _sharing, _differs = stacked._sharing, stacked._Stack.differs
@@ -827,6 +829,11 @@ MUTATIONS = (
         lambda: test_block_groups.test_what_rows_and_groups_may_use_of_each_other(
             test_block_groups.far_below, (), test_block_groups.far_below_oracle
         ),
+    ),
+    Mutation(
+        "every head has the number of the first", flat_columns, "_parts",
+        lambda value, count, width: (_of_heads(value, count, width)[0],) * count,
+        lambda: test_flat_columns.test_rows_of_heads(*test_flat_columns.CASES[0]),
     ),
     Mutation(
         "rows of no group are stored", members.Members, "live",

@@ -7,7 +7,8 @@
 
 What a group has one of gets a dimension of groups in front; member[g, tm] says which row is whose.
 A step has the rows of all groups of its block, where a short group took a step of its own.  Loops
-in a row go through the rows of all groups of a block one after another.
+in a row go through the rows of all groups of a block one after another.  Rows of several dimensions
+have one, of columns.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tilelang.passes.drop_unused import drop_unused
 from tilelang.schedule.problem import Problem
 
 from .blocked_groups import Refuse, check_kept, check_loop, count_of, facts_of_blocks, refuse, span
+from .flat_columns import flat_columns
 from .lifted_groups import Lifted, moved
 
 WHY = "a step has the rows of all in its block"
@@ -38,6 +40,7 @@ def block_groups(problem: Problem, name: str, block: int) -> Problem:
 
     Raises Refused where that loop does more than to sum rows of its own, and to look at them again.
     """
+    problem = replace(problem, ir=flat_columns(problem.ir))
     kernel, axis = problem.ir, problem.axis(name)
     no = partial(refuse, axis, WHICH)
     check_loop(problem, axis, HELPERS, no)

@@ -255,6 +255,11 @@ class Lifted:
                     for a in expr.args
                 )
                 return replace(expr, args=tuple(args), type=self.type(expr.type))
+            case Apply("narrow" | "concat", args) if not any(map(self.of_rows, args)):
+                every = tuple(self._spread(a, self.type(a.type), loc) for a in args)
+                attrs = {**dict(expr.attrs), "axis": 1 + int(expr.attr("axis"))}
+                kind = self.type(expr.type)
+                return replace(expr, args=every, type=kind, attrs=tuple(attrs.items()))
             case Apply(op, (values,)) if (
                 op in OF_ROWS.values() and self.of_rows(values) and not expr.attr("keepdim")
             ):
