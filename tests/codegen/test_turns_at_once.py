@@ -57,6 +57,22 @@ def best_path(scores, moves):
     return y
 
 
+@tile.kernel
+def from_the_last(a, x):
+    """The same from the last row on."""
+    T = x.shape[0]
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    h = hl.zeros([x.shape[1]], dtype=hl.float32)
+    for t in hl.grid(T):
+        h = a[T - 1 - t, :].to(hl.float32) * h + x[T - 1 - t, :].to(hl.float32)
+        y[T - 1 - t, :] = h.to(y.dtype)
+    return y
+
+
+def from_the_last_exactly(a, x):
+    return recurrence_exactly(a[::-1], x[::-1])[::-1]
+
+
 def recurrence_exactly(a, x):
     y, h = np.zeros(x.shape), np.zeros(x.shape[1])
     for t in range(len(x)):
@@ -99,12 +115,14 @@ def test_a_loop_over_rows_runs_in_the_step(target):
     rows, states = spec(4096, 128), spec(4, 1024, 128)
     for kernel, arguments, several in (
         (recurrence, (rows, rows), 16),
+        (from_the_last, (rows, rows), 16),
         (best_path, (spec(4096, 64), spec(64, 64)), 16),
         (delta_rule, (states, states, spec(4, 1024)), 8),
     ):
         text = kernel.source(*arguments, target=target)
         (count,) = re.findall(r"(?:unroll=|turned_in_rows\(.*, )(\d+)\)", text)
-        assert re.search(r"pl.ds\(t\w*( - t \* \d+)?, 1\)", text) and int(count) == several
+        place = r"(4095 - )?t\w*( - t \* \d+)?"
+        assert re.search(rf"pl.ds\({place}, 1\)", text) and int(count) == several
 
 
 def test_turns_are_as_many_as_there_are_and_fewer_of_large_states():
@@ -161,9 +179,14 @@ def test_arrays_that_do_not_fit_go_in_tiles():
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16], ids=str)
 @pytest.mark.parametrize("rows", [1, 13, 64, 131])
-def test_recurrences(rows, dtype):
-    a, x, kernel = signs(rows, 40, dtype=dtype), drawn(rows, 40, dtype=dtype), on_tpu(recurrence)
-    exact = recurrence_exactly(a, x).astype(dtype).astype(np.float64)
+@pytest.mark.parametrize(
+    ("turned", "exactly"),
+    [(recurrence, recurrence_exactly), (from_the_last, from_the_last_exactly)],
+    ids=lambda v: getattr(v, "name", ""),
+)
+def test_recurrences(turned, exactly, rows, dtype):
+    a, x, kernel = signs(rows, 40, dtype=dtype), drawn(rows, 40, dtype=dtype), on_tpu(turned)
+    exact = exactly(a, x).astype(dtype).astype(np.float64)
     for config in forms(kernel, a, x):
         found = np.asarray(kernel(a, x, config=config)).astype(np.float64)
         np.testing.assert_array_equal(found, exact)
@@ -203,5 +226,6 @@ def test_every_generation_compiles_it(chip):
     for dtype in ("float32", "bfloat16"):
         rows = spec(1003, 100, dtype=dtype)
         assert compiled(recurrence, rows, rows, target=target)
+        assert compiled(from_the_last, rows, rows, target=target)
     assert compiled(delta_rule, states, states, spec(2, 200), target=target)
     assert compiled(best_path, spec(1000, 64), spec(64, 64), target=target)

@@ -60,9 +60,9 @@ def index_tiles(problem: Problem, name: str, block: int | None = None) -> Proble
     return Problem(replace(kernel, axes=axes, body=body), replace(problem.facts, axes=facts))
 
 
-def picks_rows(problem: Problem, name: str) -> bool:
+def picks_rows(problem: Problem, name: str, moved: bool = False) -> bool:
     """Whether an `hl.grid` loop picks rows of arrays: positions of the last dimension but one,
-    as they are or looked up.
+    as they are or looked up; `moved`: or computed, such as those from the last one on.
     """
     made, index = definitions(problem.ir.body), ir.GridIndex(name)
 
@@ -70,7 +70,7 @@ def picks_rows(problem: Problem, name: str) -> bool:
         if not isinstance(entry, ir.At):
             return False
         place = inlined(entry.expr, made)
-        read = any(True for _ in loads(place))
+        read = moved or any(True for _ in loads(place))
         return place == index or (read and any(e == index for e in ir.walk(place)))
 
     return any(

@@ -286,7 +286,7 @@ def _in_a_loop(problem: Problem, config: Config, alone: Plan) -> Iterator[_Judge
     """
     axes = (a for each in alone.launches for a in each.axes)
     rows = (a.name for a in axes if a.kind == "ordered" and a.place == "dim" and a.block is None)
-    if any(picks_rows(problem, name) for name in rows):
+    if any(picks_rows(problem, name, moved=True) for name in rows):
         whole = _finished(problem, config, replace(config, loop_type="fori_loop"), alone.target)
         yield from () if whole is None else (whole,)
 
