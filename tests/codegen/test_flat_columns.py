@@ -10,8 +10,10 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.aot.written import compiled, needs_libtpu
 from tests.planted import trial
 from tests.ragged import covered, poison
+from tests.tiers import share
 
 HEADS, WIDTH = 4, 10
 
@@ -116,3 +118,14 @@ def test_rows_of_heads(kernel, oracle):
 
 def tuple_of(found):
     return found if isinstance(found, tuple) else (found,)
+
+
+@needs_libtpu
+@pytest.mark.parametrize("chip", share(["v6e", "v5e", "v4", "v5p", "7x"], 5, 0))
+def test_every_generation_compiles_it(chip):
+    """Heads of 64 columns are half of a register's lanes."""
+    target, offsets = f"tpu:{chip}", tile.spec((513,), "int32")
+    rows, scores = tile.spec((8192, 4, 64), "float32"), tile.spec((8192, 4), "float32")
+    config = tile.Config({"g": 128, "tm": 512, "tm_1": 512})
+    for kernel in (graph_attention, dots):
+        assert compiled(kernel, rows, scores, offsets, config=config, target=target)
