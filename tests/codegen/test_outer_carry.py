@@ -35,6 +35,29 @@ def running(x, offsets):
     return y, z, m
 
 
+@tile.kernel
+def exchanged(x, offsets):
+    """Two carries change places in every turn."""
+    y, B = hl.zeros(x.shape, dtype=x.dtype), offsets.shape[0] - 1
+    for g in hl.grid(B):
+        a, b = hl.zeros([x.shape[1]], dtype=hl.float32), hl.full([x.shape[1]], 1, dtype=hl.float32)
+        for i in hl.grid(offsets[g], offsets[g + 1]):
+            y[i, :] = a * x[i, :]
+            a, b = b, a
+    return y
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_carries_change_places(form):
+    turns = np.concatenate([np.arange(n) % 2 for n in np.diff(OFFSETS)])
+    try:
+        found = exchanged(X, OFFSETS, config=tile.Config(**form))
+    except PlanError:
+        assert form
+        return
+    np.testing.assert_array_equal(np.asarray(found), X * turns[:, None])
+
+
 def exact():
     ends = OFFSETS[1:]
     sums = np.stack([X[:e].sum(0) for e in ends])

@@ -183,8 +183,12 @@ def _name_kept(stmts: tuple[PStmt, ...]) -> tuple[PStmt, ...]:
 
 
 def _without_own(stmts: tuple[PStmt, ...], local: Var) -> tuple[PStmt, ...]:
-    """The statements, whose pipelines had a local of their own for what is now one around them."""
-    theirs = (s for s in stmts if not (isinstance(s, Bind) and s.value == local))
+    """The statements, whose pipelines had a local of their own for what is now one around them.
+
+    Another carry that takes its value next is no such local.
+    """
+    own = local.name, local
+    theirs = (s for s in stmts if not (isinstance(s, Bind) and (s.name, s.value) == own))
     return tuple(
         replace(s, body=_without_own(s.body, local))
         if isinstance(s, Inner) and s.form == "pipeline"
