@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..ir import At, Axis, Const, Expr, GridIndex, Load, TileScalar, Type, Var
+from ..ir import At, Axis, Const, Expr, GridIndex, Load, TileScalar, Var
 from ..language.build import binary, cast
 from ..language.dtypes import is_float
 from ..language.shapes import broadcast, full
 from .graph import AxisRange, Graph, Scan
 from .linear import Linear, linear
 
-INT = Type((), "int32")
 LONGEST = 64  # positions of a tile, where the author leaves it open
 
 

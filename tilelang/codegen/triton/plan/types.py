@@ -264,9 +264,6 @@ class Launch:
         """How many lanes a dimension of a value has."""
         return dim if isinstance(dim, int) else dict(self.lanes)[dim]
 
-    def axis(self, name: str) -> AxisPlan:
-        return next(a for a in self.axes if a.name == name)
-
     def __str__(self) -> str:
         head = f"{self.name}: {self.programs} programs, {self.warps} warps, {self.stages} stages"
         parts = [f"{head}, about {self.shared} bytes of shared memory"]
