@@ -16,7 +16,7 @@ from math import prod
 
 from ..analysis import analyze
 from ..analysis.facts import Facts
-from ..ir import Expr, KernelIR, Load, Tensor, Var, index_exprs
+from ..ir import At, Expr, KernelIR, Load, Tensor, Var, index_exprs, integers
 from ..ir.names import take
 from .forward import Launched, read
 from .graph import Over, Scan, Stored
@@ -139,9 +139,9 @@ class _Cut:
         term, places = self.sums[name], self._places(name)
         assert places is not None
         own = take(f"all_{self.launched.graph.hints.get(name, term.how)}", self.taken)
-        loc, shape = term.loc or self.launched.loop.loc, tuple(p.size for p in places)
+        loc, shape = term.loc or self.launched.loop.loc, tuple(p.size for p in places) or (1,)
         self.arrays[own] = Tensor(own, shape, term.type.dtype, "input", loc, 0.0)
-        index = tuple(p.read for p in places)
+        index = tuple(p.read for p in places) or (At(integers.const(0)),)
         return Stored(own, index, term.type, Var(name, term.type), None, False, loc)
 
     def _kernel(
