@@ -308,3 +308,12 @@ def test_what_stores_cover_nobody_fills():
 @pytest.mark.parametrize("kernel", [guarded, as_often_as_memory_says, read_before])
 def test_what_may_be_seen_is_filled(kernel):
     assert plan(kernel, X, tile.spec((1,), "int32")).buffers[0].fill == 0.0
+
+
+def test_no_loop_over_heads_runs_where_all_rows_are_stored():
+    """The outermost has no iteration then, and its index needs no other bound."""
+    heads = tuple(tile.spec((4, 1024, 64), "bfloat16") for _ in range(3))
+    text = jagged_attention.source(*heads, OFFSETS, target="cuda:sm90")
+    assert "outers = tl.where(outside, 4, 0)" in text
+    assert "for outer in tl.range(0, outers):" in text
+    assert "outer_inside" not in text

@@ -44,9 +44,10 @@ def backward_kv_kernel(
                     axis=1,
                 ),
             )
+        outers = tl.where(outside, 16, 0)
         columns = tl.where(outside, 128, 0)
         # outer is parallel: each outer writes its own rows of dk
-        for outer in tl.range(0, 16):
+        for outer in tl.range(0, outers):
             # column is parallel: each column writes its own slices of dk
             for column_start in tl.range(0, columns, 64):
                 column_at = column_start + tl.arange(0, 64)
@@ -57,7 +58,7 @@ def backward_kv_kernel(
                 )
         # jagged_attention_backward.py:84: dv = hl.zeros(v.shape, dtype=v.dtype)
         # outer_1 is parallel: each outer_1 writes its own rows of dv
-        for outer_1 in tl.range(0, 16):
+        for outer_1 in tl.range(0, outers):
             # column_1 is parallel: each column_1 writes its own slices of dv
             for column_1_start in tl.range(0, columns, 64):
                 column_1_at = column_1_start + tl.arange(0, 64)

@@ -39,9 +39,10 @@ def jagged_attention_kernel(q_ptr, k_ptr, v_ptr, offsets_ptr, out_ptr):
                     axis=1,
                 ),
             )
+        outers = tl.where(outside, 16, 0)
         columns = tl.where(outside, 128, 0)
         # outer is parallel: each outer writes its own rows of out
-        for outer in tl.range(0, 16):
+        for outer in tl.range(0, outers):
             # column is parallel: each column writes its own slices of out
             for column_start in tl.range(0, columns, 64):
                 column_at = column_start + tl.arange(0, 64)

@@ -32,7 +32,7 @@ def analyze(ir: KernelIR) -> Facts:
     """Proves what can be proved of axes, positions, outputs and stores."""
     known = ranges(ir, scope(ir))
     refs = references(ir, known.scope)
-    known = replace(known, limits=limits(ir, refs))
+    known = replace(known, limits=limits(refs, known))
     defined = definitions(ir)
     bodies = loops(ir)
     axes = tuple(

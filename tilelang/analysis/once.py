@@ -28,7 +28,7 @@ def stored_once(ir: KernelIR, tensor: str) -> bool:
     """By two stores of a launch in any iterations, or by one in any two iterations."""
     known = ranges(ir, scope(ir))
     refs = references(ir, known.scope)
-    known = replace(known, limits=limits(ir, refs))
+    known = replace(known, limits=limits(refs, known))
     stores = [r for r in refs if r.writes and r.array == tensor]
     pairs = combinations_with_replacement(stores, 2)
     return all(

@@ -19,24 +19,27 @@ from itertools import product
 import sympy
 from sympy.core.function import AppliedUndef
 
-from ..ir import Apply, At, Const, Expr, GridIndex, KernelIR
+from ..ir import Apply, At, Const, Expr, GridIndex
 from .access import Reference
 from .facts import PositionFact
 from .inequalities import Knowledge, prove
-from .ranges import Interval, Ranges, extreme, nonempty, running
+from .ranges import Interval, Ranges, alternatives, extreme, nonempty, running
 from .symbols import position, renamed, written
 
 RANK = ("proved", "dynamic", "refused")
 ZERO = sympy.Integer(0)
 
 
-def limits(ir: KernelIR, references: Sequence[Reference]) -> Mapping[str, int]:
+def limits(references: Sequence[Reference], known: Ranges) -> Mapping[str, int]:
     """What the plan keeps the index of an hl.grid axis below: all that it certainly indexes.
 
     x[g] and x[g + 1] bound g.  Behind a mask x[g + 1] may leave the array, and does not.  An index
-    that is read from memory and only ever used as x[g + 1] may begin at -1: it has no limit.
+    that is read from memory and only ever used as x[g + 1] may begin at -1: it has no limit.  One
+    that ends at 4 where something is, and else at 0, is kept below 4.
     """
-    found = {a.name: a.static[1] for a in ir.axes if a.kind == "grid" and a.static is not None}
+    ir = known.scope.ir
+    found = {a.name: _chosen(known.intervals[a.name]) for a in ir.axes if a.kind == "grid"}
+    found = {axis: limit for axis, limit in found.items() if limit is not None}
     above: set[str] = set(found)  # axes whose indices are not negative
     for reference in references:
         shape = ir.tensor(reference.base).shape
@@ -53,6 +56,13 @@ def limits(ir: KernelIR, references: Sequence[Reference]) -> Mapping[str, int]:
             found[axis] = min(found.get(axis, size - int(by)), size - int(by))
             above |= {axis} if by <= 0 else set()
     return {axis: max(limit, 1) for axis, limit in found.items() if axis in above}
+
+
+def _chosen(interval: Interval) -> int | None:
+    """The largest of the numbers that a range may end at, if it begins at one and has no others."""
+    ends = alternatives(interval.end)
+    known = interval.begin.is_Integer and all(end.is_Integer for end in ends)
+    return max(map(int, ends)) if known else None
 
 
 def position_facts(references: Sequence[Reference], known: Ranges) -> tuple[PositionFact, ...]:

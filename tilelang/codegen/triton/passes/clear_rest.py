@@ -37,8 +37,8 @@ Place = tuple[ir.Index, ...]
 both = partial(binary, loc=None)  # of two operands, which nobody wrote
 # Blocks of the second loop: what the registers of one warp hold, in as many columns as 8 warps
 # store without spills beside products with gates, as ptxas sees them for sm_80 and sm_89.  The loop
-# over columns, which alone may be empty, is innermost: around those over other dimensions it has
-# gradients of jagged attention spill 8 bytes on sm_90 (Triton 3.6.0).
+# over columns is innermost: around those over other dimensions it has gradients of jagged attention
+# spill 8 bytes on sm_90 (Triton 3.6.0).
 ROWS, COLUMNS, GROUPS = 16, 64, 32
 
 
@@ -166,7 +166,8 @@ class _Nest:
         self.taken = names_in(kernel) | {kernel.name}
         self.count = kernel.tensor(offsets).shape[0] - 1
         self.axes: list[ir.Axis] = []
-        self.columns: dict[int, ir.Var] = {}  # how many are written, by how many there are
+        # how many are written of an outermost dimension, by what they are and how many there are
+        self.counts: dict[tuple[str, int], ir.Var] = {}
 
     def axis(self, wish: str, end: ir.Expr, block: int | None, most: int | None = None) -> str:
         name, kind = take(wish, self.taken), "grid" if block is None else "tile"
@@ -210,28 +211,33 @@ class _Nest:
         inside = both("logical_and", both("le", begins, place), both("lt", place, ends))
         return reduce("max", cast(inside, "int32", None), 1, False, None)
 
+    def count_of(self, wish: str, size: int, some: ir.Expr, before: list[ir.Stmt]) -> ir.Var:
+        """How many run of an outermost loop: all if there are some rows; `before` joins it."""
+        if (wish, size) not in self.counts:
+            stop, self.counts[wish, size] = self.assigned(f"{wish}s", _if(some, size))
+            before.append(stop)
+        return self.counts[wish, size]
+
     def stores(
         self, tensor: ir.Tensor, rows: int, row: str, free: ir.Expr, some: ir.Expr
     ) -> list[ir.Stmt]:
         """The fill in the rows that are free, over all other dimensions, if there may be some."""
         index: list[ir.Index] = []
         inner: list[str] = []
-        ends: list[ir.Stmt] = []
+        before: list[ir.Stmt] = []
         minor = max((d for d in range(len(tensor.shape)) if d != rows), default=None)
         for dim, size in enumerate(tensor.shape):
             if dim == rows:
                 index.append(ir.Along(row))
-            elif dim == minor:
-                block = min(power_of_two(size), COLUMNS)
-                if size not in self.columns:
-                    stop, self.columns[size] = self.assigned("columns", _if(some, size))
-                    ends.append(stop)
-                index.append(ir.Along(self.axis("column", self.columns[size], block, size)))
-                inner.append(self.axes[-1].name)
-            else:
-                name = self.axis("outer", integers.const(size), None)
-                index.append(ir.At(ir.GridIndex(name)))
-                inner.append(name)
+                continue
+            wish, block = "outer", None
+            if dim == minor:
+                wish, block = "column", min(power_of_two(size), COLUMNS)
+            # nothing runs where no row is outside: the outermost has no iteration
+            end = self.count_of(wish, size, some, before)
+            name = self.axis(wish, end, block, size)
+            index.append(ir.Along(name) if dim == minor else ir.At(ir.GridIndex(name)))
+            inner.append(name)
         shape = tuple(e.axis for e in index if isinstance(e, ir.Along))
         mask = both("logical_and", free, some) if minor is None else free
         for dim, name in enumerate(shape):
@@ -240,7 +246,7 @@ class _Nest:
         made: ir.Stmt = ir.Store(tensor.name, tuple(index), fill, tensor.loc, mask)
         for name in reversed(inner):
             made = ir.Loop(name, (made,), (), tensor.loc)
-        return [*ends, made]
+        return [*before, made]
 
 
 def _if(some: ir.Expr, count: int) -> ir.Expr:
