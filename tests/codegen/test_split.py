@@ -228,7 +228,7 @@ REFUSED = {
     "kept": (kept, (ROWS,), "tm stores to z"),
     "product": (product, (ROWS,), "m carries acc, which is no sum, maximum or minimum"),
     "early": (early, (ROWS,), "tf stores before tm"),
-    "single": (single, (ROWS,), "tf holds no loops, and not one"),
+    "single": (single, (ROWS,), "no loop inside of tf adds anything up"),
     "attention": (
         flash_attention,
         (HEADS, HEADS, HEADS),

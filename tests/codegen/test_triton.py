@@ -136,7 +136,7 @@ REFUSED = {
     ),
     "split": (
         lambda: printed(double, X, split=4),
-        "split=4, but t holds no loops, and not one",
+        "split=4, but no loop inside of t adds anything up",
         "leave split out",
     ),
     "a worklist of nothing": (

@@ -74,8 +74,10 @@ def _reduction(
     while not loop.carries:
         axis = kernel.axis(loop.axis)
         inner = [s for s in loop.body if isinstance(s, ir.Loop)]
-        if len(inner) != 1:
-            return f"{axis.user} holds {len(inner) or 'no'} loops, and not one", loop.loc
+        if not inner:
+            return f"no loop inside of {axis.user} adds anything up", loop.loc
+        if len(inner) > 1:
+            return f"{axis.user} holds {len(inner)} loops, and one alone can be split", loop.loc
         if facts.axis(axis.name).kind != "parallel":
             return f"{axis.user} is ordered: {facts.axis(axis.name).why}", loop.loc
         if axis.static is None:
