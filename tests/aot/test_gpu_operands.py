@@ -9,7 +9,7 @@ import pytest
 import tilelang as tile
 from tests.compile_cache import CUDA, shared
 from tests.frameworks import needs_triton
-from tests.gpu import kernels
+from tests.gpu import kernels, states
 from tests.tiers import HALF, share
 from tilelang.aot import compile_lowered
 from tilelang.codegen.triton.passes.tile_wholes import tile_wholes
@@ -49,6 +49,9 @@ CROSSES = narrow((8192, 1024), (8192, 1024), (1024, 128), (128, 1024), (1024,))
 HEADS = narrow(*((4096, 8, 128),) * 5)
 DECAYED = (*ROWS_128[:-1], tile.spec((8,), "float32"), OFFSETS)
 BLOCKS = (*ROWS_128[:-1], tile.spec((512,), "int32"), tile.spec((65,), "int32"))
+DECAYED_KEYS = (*ROWS_128[:2], tile.spec((8,), "float32"), OFFSETS)
+WEIGHTED = (*ROWS_128[:2], tile.spec((4096, 8), "float32"), OFFSETS)
+LOW_RANK = (*narrow((4096, 2048), (16, 2048, 16), (16, 16, 2048)), OFFSETS)
 LOOKED_UP = (*narrow(*((4096, 128),) * 3), tile.spec((64,), "float32"), OFFSETS)
 
 
@@ -96,13 +99,13 @@ NEEDED = (
     (kernels.normed_rows, WHOLE, 89, 86016),
     (kernels.normed_rows, WHOLE, 90, 172032),
     (kernels.normed_rows, WHOLE, 100, 139280),
-    (kernels.linear_attention, ROWS_64, 80, 8192),
-    (kernels.linear_attention, ROWS_64, 90, 36864),
+    (kernels.linear_attention, ROWS_64, 80, 24576),
+    (kernels.linear_attention, ROWS_64, 90, 45096),
     (kernels.linear_attention, ROWS_64, 100, 65584),
-    (kernels.linear_attention, ROWS_128, 89, 16384),
+    (kernels.linear_attention, ROWS_128, 89, 28672),
     (kernels.linear_attention, ROWS_128, 100, 114736),
-    (kernels.retention, DECAYED, 89, 16384),
-    (kernels.retention, DECAYED, 90, 40960),
+    (kernels.retention, DECAYED, 89, 36864),
+    (kernels.retention, DECAYED, 90, 65576),
     (kernels.block_sparse, BLOCKS, 90, 65568),
     (kernels.block_sparse, BLOCKS, 100, 82464),
     (kernels.looked_up_scores, LOOKED_UP, 100, 99328),
@@ -126,6 +129,14 @@ NEEDED = (
     (kernels.normed_rows, wide(*normed(256)), 80, 26880),
     (kernels.normalised_products, wide(*NORMS), 80, 40960),
     (kernels.sparse_rows, SPARSE, 90, 16640),
+    (states.weighted_keys, WEIGHTED, 80, 49664),
+    (states.weighted_keys, WEIGHTED, 90, 82688),
+    (states.decayed_keys, wide(*DECAYED_KEYS), 80, 65536),
+    (states.two_passes, ROWS_128, 80, 98304),
+    (states.two_passes, ROWS_128, 90, 98304),
+    (states.two_passes, wide(*ROWS_64), 80, 40960),
+    (states.sloped_attention, wide(*DECAYED), 90, 65536),
+    (states.low_rank_groups, wide(*LOW_RANK), 90, 16384),
 )
 
 
@@ -206,6 +217,12 @@ PLANTED = {
     ),
     "rows of a head are a matrix where they lie": (
         memory.LoopMemory, "_elsewhere", lambda self, load, dot: False,
+    ),
+    "weights that are turned are copied ahead": (memory, "turned_matrices", lambda *args: ()),
+    "all that is turned is copied ahead": (memory, "is_narrow", lambda load: False),
+    "what registers hold is there once more": (memory.LoopMemory, "_in_registers", ()),
+    "warps exchange all rows in memory": (
+        memory.LoopMemory, "_in_each_warp", lambda self, operand: False,
     ),
 }  # fmt: skip
 

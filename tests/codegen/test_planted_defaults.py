@@ -13,6 +13,8 @@ import pytest
 import tilelang as tile
 from tests.aot.test_gpu_operands import (
     BLOCKS,
+    DECAYED,
+    DECAYED_KEYS,
     HEADS,
     OFFSETS,
     ROWS_128,
@@ -24,7 +26,7 @@ from tests.aot.test_gpu_operands import (
 )
 from tests.codegen.test_measured import NAMED, NEAR, TIMES
 from tests.compile_cache import CUDA, shared
-from tests.gpu import kernels
+from tests.gpu import kernels, states
 from tests.tiers import FIFTH, share
 from tilelang.aot import compile_lowered
 from tilelang.codegen.triton.plan import carried, defaults, groups, hopper, rows, shapes
@@ -139,6 +141,12 @@ SPILLING = {
     ),
     "ranges by ranges are as large as others": (
         defaults, "cut_both_ways", never, kernels.outer_scores, SCORES, 80,
+    ),
+    "what is computed of scores takes no registers": (
+        hopper, "MUCH", carried.UNBOUNDED, states.sloped_attention, wide(*DECAYED), 90,
+    ),
+    "what is turned with positions takes no more than others": (
+        defaults, "_turned_apart", never, states.decayed_keys, wide(*DECAYED_KEYS), 80,
     ),
     "scores of two products are 128 rows": (
         defaults, "is_latent", never, kernels.latent_attention, latent(128), 100,

@@ -12,7 +12,7 @@ from math import prod
 
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
-from tilelang.ir import Axis, Dim, Load, every_expr, every_store
+from tilelang.ir import Axis, Dim, Load, definitions, every_expr, every_store
 from tilelang.schedule.blocks import check_bounds, check_numbers, chosen
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
@@ -24,6 +24,7 @@ from .carried import beside, decays, is_latent, most_keys, states, tall
 from .groups import group_tile
 from .launch_memory import shared_bytes
 from .lives import most_alive
+from .results import of_loads
 from .roles import Roles, longest_row, minor, products, roles, scattered, widest
 from .rows import row_tile
 from .shapes import (
@@ -43,6 +44,7 @@ from .shapes import (
     side_by_side,
     with_few_warps,
 )
+from .sides import is_turned
 from .specialized import WARPS
 from .width import Width
 
@@ -123,8 +125,11 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
     few = narrow and most_rows(problem, found) <= FEW_ROWS
     if role != {"summed"} and cut_both_ways(problem, found):
         return rows_of(problem, axis, 64 if narrow or role == {"columns"} else 32)
+    if role == {"summed"} and not narrow:
+        # what is turned with weights of positions is in registers twice: 32 spilled 384 bytes
+        return 16 if target.matrix_warps == 1 and _turned_apart(problem) else 32
     if role == {"summed"}:
-        return (256 if few else 64) // _addresses(problem, found, target) if narrow else 32
+        return (256 if few else 64) // _addresses(problem, found, target)
     if role == {"columns"} and few:
         return 64
     if role == {"columns"} and is_wide(problem, found, target):
@@ -136,6 +141,14 @@ def _multiplied(problem: Problem, found: Roles, axis: Axis, target: Target) -> i
     row = _row(problem, found)
     held = max(ROWS // row, 8 if row < ROWS else 4)  # as a norm before the product does
     return rows_of(problem, axis, min(128 if narrow else 64, held))
+
+
+def _turned_apart(problem: Problem) -> bool:
+    """Whether left operands of wide results are computed, not of loads alone, and turned."""
+    made = definitions(problem.ir.body)
+    turned = (d.args[0] for d in products(problem.ir) if is_turned(d))
+    found = (e for e in turned if operand_load(e) is None and not of_loads(e, made))
+    return widest(problem.ir) >= WIDEST and any(found)
 
 
 def _row(problem: Problem, found: Roles) -> int:
@@ -363,7 +376,9 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
     stages = 2 if found.fused or found.count > 1 else 3
     if found.fused and side_by_side(problem, found, target):
         rows = max(blocks.get(a, 1) for a, role in found.of.items() if "rows" in role)
-        few = rows <= 64 and most_alive(problem.ir) < MANY and widest(problem.ir) <= WIDEST
+        # a sum of 128 x 128 beside 64 rows spilled 8 bytes of 4 warps
+        few = rows <= 64 and most_alive(problem.ir) < MANY and largest <= 64 * WIDEST
+        few = few and widest(problem.ir) <= WIDEST
         warps, stages = (4 if few else 8), 3 if rows <= 64 else 2
     elif with_few_warps(problem, found, target):
         warps = 4
@@ -371,10 +386,7 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
         warps = 4  # 8 cut 64 rows in two, and 16 to 320 bytes spill on sm_90
     if found.count == 1 and not found.fused and _deep(problem, found, target, blocks):
         stages = 4
-    given = three and target.matrix_warps == 1 and has_given_scores(problem)
-    if (found.backward and (three or not target.columns)) or given:
-        stages = 1
-    if is_latent(problem.ir, target) and widest(problem.ir) == 2 * WIDEST:
+    if _nothing_ahead(problem, found, target):
         stages = 1
     # where groups cut the rows of results a third of the registers, 168, is too few for some, and
     # half of them where results of another product are beside: 16 bytes on sm_89
@@ -395,6 +407,20 @@ def _products(problem: Problem, found: Roles, blocks: Mapping[str, int], target:
         registers=REGISTERS if cut else None,
         tight=three and decays(problem.ir),
     )  # fmt: skip
+
+
+def _nothing_ahead(problem: Problem, found: Roles, target: Target) -> bool:
+    """Whether fused products have no registers for addresses of what would be copied ahead.
+
+    Beside a state of bfloat16 two stages spill nothing, of 128 x 128 and of 64 x 64.
+    """
+    three = found.fused and found.itemsize == 4
+    given = three and target.matrix_warps == 1 and has_given_scores(problem)
+    latent = is_latent(problem.ir, target) and widest(problem.ir) == 2 * WIDEST
+    all_taken = three or not (target.columns or states(problem.ir))
+    return (
+        (found.backward and all_taken) or given or latent or hopper.computes(problem, found, target)
+    )
 
 
 def _deep(problem: Problem, found: Roles, target: Target, blocks: Mapping[str, int]) -> bool:

@@ -18,6 +18,7 @@ from tilelang.schedule.problem import Problem
 
 from .beside_sums import beside_sums
 from .carried import scaled, states
+from .lives import computed_blocks
 from .pipe import MATRIX_ROWS, turns_bytes
 from .roles import Roles, products, widest
 from .shapes import (
@@ -41,6 +42,7 @@ BYTES = {"rows": 256, "columns": 64, "summed": 128}
 # Rows of ranges on average up to which a descriptor for each costs more than it saves: of 512 rows,
 # 9 attentions over ranges take 0.77 to 0.98 of the time by pointers; of 1024 as long, of 2048 1.05.
 SHORT = 512
+MUCH = 6  # what is computed of scores, number by number: 5 for a window, 7 for a cap, 8 for slopes
 # Rows of ranges from which on keys are taken 32 at a time: 423 us instead of 497 for 256 rows.
 SHORTEST = 256
 
@@ -111,6 +113,8 @@ def block(problem: Problem, found: Roles, target: Target, axis: Axis) -> int | N
     """The block of an axis of products; None where nothing was measured."""
     role = found.of[axis.name]
     if found.itemsize > 2:
+        if "summed" in role and computes(problem, found, target):
+            return 64
         exact = asynchronous(target) and role == {"rows"}
         return _exact_rows(problem, found, axis) if exact else None
     if not boxed(target):
@@ -125,6 +129,18 @@ def block(problem: Problem, found: Roles, target: Target, axis: Axis) -> int | N
         return None
     (one,) = role
     return rows_of(problem, axis, BYTES[one]) if one == "rows" else BYTES[one]
+
+
+def computes(problem: Problem, found: Roles, target: Target) -> bool:
+    """Whether attention in float32 computes much between its products: biases, caps of scores.
+
+    By the compiler's figures for rows of 128 numbers, which took no time: 32 rows and keys in two
+    stages spill 16 bytes of a cap by tanh, or of distances with a slope, and of 64 keys in one
+    none; of masks and windows alone they spill 8 at most, and were quicker than 16 rows.
+    """
+    if found.itemsize <= 2 or not asynchronous(target) or found.count != 2 or not found.fused:
+        return False
+    return widest(problem.ir) == WIDEST and computed_blocks(problem.ir) >= MUCH
 
 
 def _exact_rows(problem: Problem, found: Roles, axis: Axis) -> int | None:

@@ -13,7 +13,8 @@ Blocks are values of two tile axes; a condition takes no registers of its own.
 from __future__ import annotations
 
 from tilelang import ir
-from tilelang.ir import every_loop, read_by, statement_exprs, walk
+from tilelang.ir import every_expr, every_loop, read_by, statement_exprs, walk
+from tilelang.language.op import ELEMENTWISE
 
 
 def most_alive(kernel: ir.KernelIR) -> int:
@@ -40,6 +41,12 @@ def _addresses(stmt: ir.Stmt) -> int:
     return sum(
         2 for e in loads if any(isinstance(i, ir.Gather) and _block(i.expr) for i in e.index)
     )
+
+
+def computed_blocks(kernel: ir.KernelIR) -> int:
+    """How many different blocks are computed number by number, wherever they are."""
+    found = {e for e in every_expr(kernel.body) if isinstance(e, ir.Apply) and _block(e)}
+    return sum(e.op in ELEMENTWISE for e in found)
 
 
 def _block(value: ir.Expr) -> bool:

@@ -49,7 +49,7 @@ from .loops import dots_in, moves_along, own_exprs
 from .reductions import LANES, WIDE, lanes_of, moved_bytes, value_bytes
 from .results import MATRIX, leaving_bytes, of_loads
 from .roles import summed
-from .sides import is_turned, registers_turn, sums_across
+from .sides import is_narrow, is_turned, registers_turn, sums_across, turned_matrices
 from .turns import ProductUse, turns
 from .unmoved import depends
 
@@ -266,9 +266,12 @@ class LoopMemory:
 
     def _others(self, operands: set[Expr]) -> Iterator[Load]:
         """What moves and is no operand is copied ahead all the same."""
+        apart = {e for dot in self.of.dots() for e in turned_matrices(dot, self.of.made)}
+        alone = () if self.of.pipe.target.columns else filter(is_narrow, apart)
+        left = {*operands, *alone}
         for load in dict.fromkeys(self.of.loads()):
             copied = self.ahead and self._moves(load) and not self.of.is_slow(load)
-            if copied and load not in operands:
+            if copied and load not in left:
                 yield load
 
     def _waited(self, counted: set[Expr]) -> Iterator[Load]:
@@ -304,8 +307,7 @@ class LoopMemory:
         if load is not None and self._moves(load):
             # warps that turn the left operand do it in registers, where no copies arrive of which
             # each thread wants less than the 4 bytes that one takes
-            turned = side == 0 and is_turned(dot) and itemsize(load.type.dtype) < LEAST_COPY
-            turned = turned and load not in self.boxed
+            turned = load in self._turned
             slow = self.of.is_slow(load)
             # the left operand waits for bytes that each warp turns in registers
             later = self.of.turns_bytes(dot)
@@ -313,7 +315,8 @@ class LoopMemory:
             across = through and self.of.bytes_across(dot, side)
             slow |= across and load not in self.boxed
             arrives = (through or (flat and not turned)) and not slow
-            last = (through or later) and direct and load not in self.of.also_read and not across
+            alone = load not in self.of.also_read and load not in self._in_registers
+            last = (through or later) and direct and alone and not across
             count = self._turns.get(load, self.ahead + last)
             count = count if self.ahead and arrives else 0
             if slow and self.ahead and through and self.of.pipe.target.columns:
@@ -331,8 +334,9 @@ class LoopMemory:
         large = not through or size > HELD or self.of.lies(operand)
         innermost = not any(isinstance(s, Loop) for s in self.of.loop.body)
         large = large or (parts == 1 and innermost and self.of.pipe.target.columns > 0)
-        if load is None and side == 0 and large and self.of.stays(operand):
-            kept.append((operand, parts * size))
+        if load is None and (side == 1 or large) and self.of.stays(operand):
+            if side == 1 or not self._in_each_warp(operand):
+                kept.append((operand, parts * size))
         elif not direct and (load is None or self._moves(load)):
             if load is not None and parts > 1:  # made where it is multiplied, whoever loaded it
                 operand = Apply("parts", (operand,), operand.type)
@@ -341,6 +345,22 @@ class LoopMemory:
             found = kept if whole else passing  # which the product reads while the next turn begins
             found += [(operand, n) for n in self._computed(dot, side, load is not None)]
         return kept, passing
+
+    @cached_property
+    def _turned(self) -> frozenset[Load]:
+        """What comes as a left operand that warps turn in registers: no copies arrive of it."""
+        found = {self.of.source(d.args[0])[0]: d for d in self.of.dots() if is_turned(d)}
+        return frozenset(
+            load
+            for load, dot in found.items()
+            if load and is_narrow(load) and load not in self.boxed and not self.of.asynchronous(dot)
+        )
+
+    @cached_property
+    def _in_registers(self) -> frozenset[Load]:
+        """What asynchronous products have in registers as left operands, though it is copied."""
+        found = {self.of.source(d.args[0])[0]: d for d in self.of.dots() if self.of.asynchronous(d)}
+        return frozenset(e for e, dot in found.items() if e and self._elsewhere(e, dot))
 
     @cached_property
     def _uses(self) -> Mapping[Apply, ProductUse]:
@@ -413,6 +433,12 @@ class LoopMemory:
         several = prod(lanes_of(d, self.of.blocks) for d in dot.type.shape[:-2]) > 1
         return several or side == 0 or itemsize(dot.args[1].type.dtype) >= LEAST_COPY
 
+    def _in_each_warp(self, operand: Expr) -> bool:
+        """Whether each warp has all rows of a result, of which it gives threads what they want."""
+        made = list(dots(reached(operand, self.of.made)))
+        shapes = [self.of.shape(dot) for dot in made if self.of.pipe.parts(dot) > 1 or self.chained]
+        return len(made) == len(shapes) == 1 and MATRIX >= shapes[0][0] >= shapes[0][1]
+
     def _made_inside(self, dot: Apply) -> bool:
         """Whether a left operand is made of a result that a loop inside has added up, of few rows.
 
@@ -436,13 +462,17 @@ class LoopMemory:
         size = value_bytes(operand, self.of.blocks)
         if self.of.asynchronous(dot):
             apart = parts == 1 and self.of.lies(operand) and not (loaded or self.ahead)
-            turned = is_turned(dot) and (parts == 1 or not (loaded or self.of.pipe.target.columns))
+            taken = loaded or self.of.pipe.target.columns or turned_matrices(dot, self.of.made)
+            turned = is_turned(dot) and (parts == 1 or not taken)
             met = side == 0 and not loaded and self._made_inside(dot)
             return [parts * size] if side == 1 or turned or apart or met else []
         if loaded:
             return []
         by_number = of_loads(operand, self.of.made)
         made_before = not multiplied(operand, self.of.made)
+        turned = turned_matrices(dot, self.of.made) if side == 0 else ()
+        if turned:  # where they are loaded, or from where they were copied
+            return [size] if any(map(is_narrow, turned)) or not self.ahead else []
         if by_number and side == 1 and self.ahead:
             return []  # it arrives before, and threads take their numbers of it
         if parts == 1 and made_before:
