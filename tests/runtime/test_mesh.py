@@ -288,7 +288,7 @@ COMPILED = {
     "rows of groups": 3,
     "whole contraction": 2,
     "whole norms": 3,
-    "gradients of whole products": 3,
+    "gradients of whole products": 6,
 }
 # The last one is a mesh of 16 chips of four hosts.
 TOPOLOGIES = [
