@@ -6,7 +6,8 @@ for j in hl.grid(...):              perhaps a loop before, of constants alone
 for i in hl.grid(...):              or tiles of a fixed length, stored by their numbers; or the
                                     turns of a tile, for r in hl.tile(...): hl.grid(r.begin, r.end)
     y[g, i, c] = s                  before it changes, or after, or what is computed of it
-    s = s * a[i] + x[i, c]          scaled by numbers, or by rows; a half; not at all
+    s = s * a[i] + x[i, c]          scaled by numbers, or by rows; a half, or half of the way to it;
+                                    not at all
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from tests.fuzzing.program import (
 )
 from tests.fuzzing.small import COLUMNS, SIZES, nest
 
+BLENDS = 0.5  # of those that take a half
 TILES = 0.4  # of the loops over numbers are in one over tiles
 FLOAT = ("float32", "float32", "bfloat16")
 
@@ -70,8 +72,16 @@ def carried(rng: random.Random) -> Program:
         rows = replace(over, name="r", kind="tile", block=own.choice((0, 0, 8)))
         loops = rows, replace(over, inside="r", bounded=False)
         axes = tuple(a for a in axes if a != over) + loops
+    if random.Random(f"half of the way {axes} {inner}").random() < BLENDS:
+        inner = tuple(_blended(s) for s in inner)
     body = nest(around, (*lets, *nest(loops, inner), *last))
     return fitted(pruned(Program(axes, tuple(tensors), body)))
+
+
+def _blended(stmt: Statement) -> Statement:
+    """The mean of what a loop carries and what is added, in the place of a half and that."""
+    is_decay = isinstance(stmt, Update) and stmt.op == "decay"
+    return replace(stmt, op="blend") if is_decay else stmt
 
 
 def _turn(over: Axis, groups: tuple[Pick, ...], rng: random.Random) -> tuple[Statement, ...]:

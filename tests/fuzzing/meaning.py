@@ -65,6 +65,7 @@ DETACHED = ("detached", "cut off", "stopped")
 BINARY = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "max": np.maximum}
 UPDATED = {"max": np.maximum, "scale": np.multiply, "set": lambda old, new: new}
 UPDATED |= {"turn": lambda old, new: new - old}
+UPDATED |= {"blend": lambda old, new: old + 0.5 * (new - old)}
 COMBINED = {"sum": np.add, "max": np.maximum}
 WHOLE = {
     "//": np.floor_divide,

@@ -144,7 +144,7 @@ def _fraction(part: Any) -> bool:
             return op == "/"
         case Reduce(op):
             return op in ("mean", "var")
-        case Update(op="decay") | Position() | TileNumber() | Scalar():
+        case Update(op="decay" | "blend") | Position() | TileNumber() | Scalar():
             return True
         case Number(value):
             return not float(value).is_integer()  # what no integer holds, infinity too

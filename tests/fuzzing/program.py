@@ -338,7 +338,8 @@ class Let:
 class Update:
     """name = name op value: "sum", "max", "scale" for a product; "decay": name / 2 + value.
 
-    "set" is the value alone, "turn" what it is more than before.
+    "blend" goes half of the way to the value. "set" is the value alone, "turn" what it is more
+    than before.
     """
 
     name: str

@@ -40,6 +40,7 @@ from tilelang.transforms import (
     graph,
     left_out,
     legal,
+    linear,
     ranges,
     reverse,
     saved,
@@ -293,6 +294,15 @@ MUTATIONS = (
         "a loop that runs back runs forward", _Writer, "position",
         lambda self, axis, scope: GridIndex(self.axis(axis, scope)),
         partial(test_scans.test_carried_over_indices, *test_scans.DENSE[0]),
+    ),
+    _bug(
+        "what is behind a minus is added", linear, "_negative", lambda graph, found, term: found,
+        partial(test_scans.test_carried_over_indices, *test_scans.DENSE[-1]),
+    ),
+    _bug(
+        "of two multiples of a carry the first one counts", linear, "_both",
+        lambda graph, term, x, y: x,
+        partial(test_scans.test_carried_over_indices, *test_scans.DENSE[-1]),
     ),
     _bug(
         "what is scaled on its way arrives unscaled", adjoints, "reversed_scan",

@@ -70,6 +70,29 @@ def _decayed(x, a, first):
 
 
 @tile.kernel
+def moving_averages(x, a):
+    """h goes a part of the way to each row, and c turns its sign; both on both sides of a minus."""
+    y, z = hl.zeros(x.shape, dtype=hl.float32), hl.zeros(x.shape, dtype=hl.float32)
+    for tn in hl.tile(x.shape[1]):
+        h, c = hl.zeros([tn], dtype=hl.float32), x[0, tn]
+        for i in hl.grid(x.shape[0]):
+            h = h + a[i] * (x[i, tn] - h)
+            c = x[i, tn] - c * a[i] - (-c) * 0.25
+            y[i, tn] = h
+            z[i, tn] = c
+    return y, z
+
+
+def _moving_averages(x, a):
+    def step(held, given):
+        (h, c), (row, by) = held, given
+        made = (1 - by) * h + by * row, row + (0.25 - by) * c
+        return made, made
+
+    return jax.lax.scan(step, (jnp.zeros(x.shape[1]), x[0]), (x, a))[1]
+
+
+@tile.kernel
 def only_the_last(x, a):
     """The same, of which only the end is stored; where a is negative nothing changes."""
     n, N = x.shape
@@ -149,6 +172,7 @@ DENSE = [
     (only_the_last, (_floats(9, 8), RNG.uniform(-1, 1, 9).astype(np.float32)), _only_the_last),
     (sums_of_sums, (_floats(9, 8),), _sums_of_sums),
     (linear_attention, (*(_floats(2, 5, 4, 8) for _ in "qkv"), _floats(2, 5)), _linear_attention),
+    (moving_averages, (_floats(9, 8), RNG.uniform(0, 1, 9).astype(np.float32)), _moving_averages),
 ]
 
 

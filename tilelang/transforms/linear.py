@@ -1,13 +1,14 @@
 """linear(graph, value, carry) -> Linear: a value as a multiple of a carry, and a rest without it.
 
-acc * a + f        factor a, rest f
+acc * a + f              factor a, rest f
+acc + a * (f - acc)      factor 1 - a, rest a * f
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..ir import Apply, Const, Expr, Var
+from ..ir import Apply, Const, Expr, Type, Var
 from ..language.build import binary, unary, where
 from .graph import Graph
 
@@ -40,6 +41,12 @@ def linear(graph: Graph, expr: Expr, carry: Var) -> Linear | None:
             return _plus(graph, term, linear(graph, x, carry), y)
         case "add", (x, y), [False, True]:
             return _plus(graph, term, linear(graph, y, carry), x)
+        case "sub", (x, y), [False, True]:
+            return _plus(graph, _added(term), _negative(graph, linear(graph, y, carry), term), x)
+        case (("add" | "sub"), (x, y), [True, True]):
+            return _both(graph, term, linear(graph, x, carry), linear(graph, y, carry))
+        case "neg", (x,), _:
+            return _negative(graph, linear(graph, x, carry), term)
         case (("mul" | "div"), (x, y), [True, False]):
             return _times(graph, term, linear(graph, x, carry), y)
         case "mul", (x, y), [False, True]:
@@ -48,6 +55,28 @@ def linear(graph: Graph, expr: Expr, carry: Var) -> Linear | None:
             return linear(graph, x, carry)
         case _:
             return None
+
+
+def _added(term: Apply) -> Apply:
+    return replace(term, op="add")
+
+
+def _negative(graph: Graph, found: Linear | None, term: Apply) -> Linear | None:
+    if found is None:
+        return None
+    less = [graph.add(unary("neg", e, term.loc)) for e in found.parts]
+    factor = less[0] if found.factor is not None else Const(-1.0, Type((), term.type.dtype))
+    return Linear(factor, None if found.rest is None else less[-1])
+
+
+def _both(graph: Graph, term: Apply, x: Linear | None, y: Linear | None) -> Linear | None:
+    """The sum of two multiples, or their difference: h + a * (f - h)."""
+    if x is None or y is None:
+        return None
+    one = Const(1.0, Type((), term.type.dtype))
+    factor = graph.add(binary(term.op, x.factor or one, y.factor or one, term.loc))
+    found = Linear(factor, x.rest)
+    return found if y.rest is None else _plus(graph, term, found, y.rest)
 
 
 def _plus(graph: Graph, term: Apply, found: Linear | None, other: Expr) -> Linear | None:
