@@ -45,7 +45,7 @@ def in_blocks(seed: int) -> str:
     return try_kernel(program, config, range(2)).kind
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # minutes: few of 200 programs have such blocks
 def test_blocks_of_groups_of_heads():
     found = [in_blocks(seed) for seed in range(200)]
     assert {*found} <= {"ok", "refused", "none"} and found.count("ok") > 2
