@@ -161,8 +161,7 @@ BUDGET = {
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
     # rows of tiles in uses, and that plans keep indices of loops in tiles below a limit
-    # where tiles of a fixed block begin, and what to do where that is elsewhere
-    "analysis": 4659,  # cuts.py, drawn.py, written.py: stores that any loop reads; words of updates
+    "analysis": 4608,  # cuts.py, drawn.py, written.py: stores that any loop reads; words of updates
     # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
     # sums and columns in tiles, static_lanes.py: of one back end and of meshes
     "passes": 2_212,  # row_products; separate_parts, ..._joins; what relies on lanes; what to write

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..errors import ParseError
 from ..ir import KernelIR
 from .facts import Facts, FoldFact, OrderFact, StoreFact
 from .sentences import listed
-from .stores import fixed_block
 
 FIXED = "hl.tile(..., block_size=...)"
-FIX = f"fix the tiles: {FIXED}"
 
 
 def refuse(ir: KernelIR, facts: Facts) -> None:
@@ -22,46 +18,34 @@ def refuse(ir: KernelIR, facts: Facts) -> None:
     for store in facts.stores:
         if store.varies:
             what, hint = _store(store, listed(ir.axis(a).user for a in store.varies))
-            raise ParseError(what, store.loc, _cut(hint, ir, store.varies))
+            raise ParseError(what, store.loc, hint)
         if store.squares:
             users = listed(ir.axis(a).user for a in store.squares)
-            hint = (
-                "for one place each, make both dimensions one, store at row * columns + column and "
-                f"return the reshape; or say which places in a mask, or {FIX}"
-            )
             raise ParseError(
                 f"{users} is the position in two dimensions of {store.tensor}, and the value knows "
                 f"one: which pairs it is stored at would depend on the block of {users}",
                 store.loc,
-                _cut(hint, ir, store.squares),
+                "for one place each, make both dimensions one, store at row * columns + column and "
+                f"return the reshape; or say which places in a mask, or fix the tiles: {FIXED}",
             )
     for fold in facts.folds:
         what, hint = _fold(fold, ir.axis(fold.axis).user)
-        raise ParseError(what, fold.loc, _cut(hint, ir, (fold.axis,)))
+        raise ParseError(what, fold.loc, hint)
     for lag in facts.lags:
         user = ir.axis(lag.axis).user
         raise ParseError(
             f"{lag.into} is what {lag.of} was one tile of {user} earlier: the result would depend "
             f"on the block of {user}",
             lag.loc,
-            _cut(f"take what {lag.of} is after the loop of {user}, or {FIX}", ir, (lag.axis,)),
+            f"take what {lag.of} is after the loop of {user}, or fix the tiles: {FIXED}",
         )
     for order in facts.orders:
         what, hint = _order(order, ir)
-        raise ParseError(what, order.loc, _cut(hint, ir, (order.axis,)))
+        raise ParseError(what, order.loc, hint)
     for store in facts.stores:
         if store.cut:
             what, hint = _store(store, listed(ir.axis(a).user for a in store.cut))
-            raise ParseError(what, store.loc, _cut(hint, ir, store.cut))
-
-
-def _cut(hint: str, ir: KernelIR, axes: Iterable[str]) -> str:
-    """What to do, also about tiles whose length the author has said, but not where they begin."""
-    for axis in map(ir.axis, axes):
-        if block := fixed_block(axis, ir):
-            own = f"let {axis.user} begin at a multiple of {block} in memory, where tiles are cut"
-            return hint.replace(FIX, own)
-    return hint
+            raise ParseError(what, store.loc, hint)
 
 
 def _store(store: StoreFact, user: str) -> tuple[str, str]:
@@ -72,20 +56,20 @@ def _store(store: StoreFact, user: str) -> tuple[str, str]:
             f"{tensor} takes in one value for every tile of {user}, which is not the {store.folds} "
             f"of those of its positions: {would}",
             f"take in the {store.folds} over {user} alone, and compute what is made of it, such as "
-            f"a root or a mean, after the loop of {user}; or {FIX}",
+            f"a root or a mean, after the loop of {user}; or fix the tiles: {FIXED}",
         )
     if store.varies or store.again:
         return (
             f"every tile of {user} stores to the same elements of {tensor}, and another value: "
             f"{would}",
-            f"store what the loop of {user} carries after it, or {FIX}"
+            f"store what the loop of {user} carries after it, or fix the tiles: {FIXED}"
             if store.again
             else f"carry the value over the loop, or use hl.atomic_add({tensor}, ...)",
         )
     return (
         f"{tensor} at one position of {user} goes by which others are in its tile: {would}",
         f"leave out those that it must not see, hl.where(..., 0), carry what goes over several "
-        f"tiles, give each tile a place, [{user}.id], or {FIX}",
+        f"tiles, give each tile a place, [{user}.id], or fix the tiles: {FIXED}",
     )
 
 
@@ -98,12 +82,12 @@ def _fold(fold: FoldFact, user: str) -> tuple[str, str]:
             return (
                 f"{into} is what the last tile of {user} made, and none before it: {would}",
                 f"fold it, {into} = {into} + ... or hl.maximum({into}, ...), store it for each "
-                f"tile, or {FIX}; the last position is {user}.end - 1",
+                f"tile, or fix the tiles: {FIXED}; the last position is {user}.end - 1",
             )
         case "change", _:
             return (
                 f"{into} is changed once for every tile of {user}: {would}",
-                f"{once} {FIX}",
+                f"{once} fix the tiles: {FIXED}",
             )
         case _, "value":
             return (
@@ -136,5 +120,5 @@ def _order(order: OrderFact, ir: KernelIR) -> tuple[str, str]:
         how = f"write a loop over {user} for each of them"
     return (
         f"{who}: which of them is first would depend on the block of {user}",
-        f"{how}, or {FIX}",
+        f"{how}, or fix the tiles: {FIXED}",
     )

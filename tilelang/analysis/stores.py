@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..ir import (
     Along,
@@ -43,7 +42,6 @@ from .carries import OPS, Definitions, sources_of
 from .facts import StoreFact
 from .placed import Place, loops, placed
 from .ranges import Ranges, depends
-from .uses import cut, references, uses_of
 from .written import Changed
 
 FOLDS = ("sum", "dot")  # ops whose result depends on how many positions they fold
@@ -128,7 +126,7 @@ def _fact(
     ir: KernelIR, store: Store, around: Place, defined: Definitions, known: Ranges
 ) -> StoreFact:
     """The tile axes that decide what stays behind, though only the last tile's value does."""
-    cut = [a for a in around if is_cut(ir.axis(a), ir)]
+    cut = [a for a in around if is_cut(ir.axis(a))]
     if not cut:
         return StoreFact(store.tensor, (), store.loc)
     value = list(sources((store.value,), ir, defined))
@@ -157,7 +155,7 @@ def _own(ir: KernelIR, load: Load, store: Store) -> bool:
     return ir.root(load.tensor) == ir.root(store.tensor)
 
 
-def is_cut(axis: Axis, ir: KernelIR) -> bool:
+def is_cut(axis: Axis) -> bool:
     """Whether a tile axis may have several tiles, whose size is not part of what was written."""
     if axis.kind != "tile" or axis.max_extent in (0, 1):
         return False
@@ -165,48 +163,15 @@ def is_cut(axis: Axis, ir: KernelIR) -> bool:
         return True
     begin, end = axis.static
     one = axis.fixed is not None and begin // axis.fixed == (end - 1) // axis.fixed
-    return end - begin > 1 and not (one and integers.is_multiple(_moved(axis, ir), axis.fixed or 1))
+    return end - begin > 1 and not one
 
 
 def is_free(name: str, ir: KernelIR) -> bool:
-    """Whether it goes by tiles of which the author does not say where they are cut."""
+    """Whether it goes by tiles of which the author does not say how long they are."""
     axis = ir.axis(name)
-    block = fixed_block(axis, ir)
-    return is_cut(axis, ir) and (block is None or not _begins_with_range(axis, block, ir))
-
-
-def fixed_block(axis: Axis, ir: KernelIR) -> int | None:
-    """How long the author says that tiles are."""
     bounds = ir.block_size(axis)
-    if axis.fixed is not None or bounds is None:
-        return axis.fixed
-    return bounds.least if bounds.least == bounds.most else None
-
-
-def _begins_with_range(axis: Axis, block: int, ir: KernelIR) -> bool:
-    """Whether the first tile begins where the range does, although tiles are cut in memory.
-
-    Of hl.tile(5, 37, block_size=8) it ends at 8, or at 13; so does that of hl.tile(32) by which
-    x[5 + t.index] is indexed.
-    """
-    moved = _moved(axis, ir)
-    terms, rest = integers.linear(integers.add(axis.begin, moved), _alone) or ({}, 1)
-    return all(times % block == 0 for times in (*terms.values(), rest))
-
-
-def _moved(axis: Axis, ir: KernelIR) -> Expr:
-    """By what tiles are moved in the arrays that they are cut in."""
-    uses = cut(uses_of(ir, references(ir.body)).get(axis.name, ()))
-    if not uses and integers.value_of(axis.begin) is None:
-        return integers.sub(integers.const(0), axis.begin)  # they are cut in none
-    offset, (_, around) = uses[0].offset if uses else None, loops(ir)[axis.name]
-    # what moves while the tile stays says nothing of where it is cut
-    stays = offset is not None and integers.axes(offset) <= {*around}
-    return offset if offset is not None and stays else integers.const(0)
-
-
-def _alone(expr: Any) -> integers.Linear:
-    return {expr: 1}, 0
+    one = axis.fixed is not None or (bounds is not None and bounds.least == bounds.most)
+    return is_cut(axis) and not one
 
 
 def apart(load: Load, store: Store) -> bool:
