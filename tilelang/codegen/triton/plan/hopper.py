@@ -42,7 +42,7 @@ BYTES = {"rows": 256, "columns": 64, "summed": 128}
 # Rows of ranges on average up to which a descriptor for each costs more than it saves: of 512 rows,
 # 9 attentions over ranges take 0.77 to 0.98 of the time by pointers; of 1024 as long, of 2048 1.05.
 SHORT = 512
-MUCH = 6  # what is computed of scores, number by number: 5 for a window, 7 for a cap, 8 for slopes
+MUCH = 7  # what is computed of scores, number by number: 6 for a window, 7 for a cap, 8 for slopes
 # Rows of ranges from which on keys are taken 32 at a time: 423 us instead of 497 for 256 rows.
 SHORTEST = 256
 
