@@ -65,7 +65,7 @@ def _loaded(path: Path) -> types.ModuleType:
     It names torch in annotations and in its host function, which is not called here: where torch is
     not installed an empty module stands in.
     """
-    if find_spec("torch") is None:
+    if "torch" not in sys.modules and find_spec("torch") is None:  # a stand-in has no spec
         stand_in = types.ModuleType("torch")
         stand_in.__dict__["Tensor"] = object
         sys.modules.setdefault("torch", stand_in)
