@@ -13,7 +13,10 @@ import numpy as np
 from . import elementwise, reduction, shaping
 from .reduction import neutral
 
-__all__ = ["ELEMENTWISE", "OPS", "REDUCTIONS", "SAME", "Op", "kind_of", "neutral"]
+__all__ = [
+    "COMBINED_BY", "ELEMENTWISE", "OPS", "REDUCED_BY", "REDUCTIONS", "SAME", "Op", "kind_of",
+    "neutral",
+]  # fmt: skip
 
 Kind = Literal["elementwise", "reduce", "contract", "shape", "create"]
 Cost = Literal["free", "cheap", "costly"]
@@ -107,6 +110,9 @@ OPS: dict[str, Op] = {
 }
 ELEMENTWISE = frozenset(name for name, op in OPS.items() if op.kind == "elementwise")
 REDUCTIONS = frozenset(name for name, op in OPS.items() if op.kind == "reduce")
+# Reduction -> what puts those of parts together, and the other way round.
+COMBINED_BY = {"sum": "add", "max": "maximum", "min": "minimum"}
+REDUCED_BY = {op: name for name, op in COMBINED_BY.items()}
 # Operations of one operand that give its numbers in other places or another shape.
 SAME = frozenset(name for name, op in OPS.items() if op.same)
 

@@ -41,13 +41,12 @@ from ..ir.names import fresh, names_in, take
 from ..ir.traversal import definitions, map_body, map_index, map_stmt, reduced, rewriting
 from ..language.build import binary, cast
 from ..language.dtypes import is_float
-from ..language.op import ELEMENTWISE
-from ..language.reduction import neutral
+from ..language.op import COMBINED_BY, ELEMENTWISE, neutral
 from .separate_joins import followed
 
 Wanted = Callable[[Apply], bool]
 EACH = {"transpose", "expand_dims"} | ELEMENTWISE
-COMBINED = {"dot": "add", "sum": "add", "max": "maximum", "min": "minimum"}  # those of the tiles
+COMBINED = {"dot": "add", **COMBINED_BY}  # those of the tiles
 
 
 def tile_sums(ir: KernelIR, wanted: Wanted) -> KernelIR:

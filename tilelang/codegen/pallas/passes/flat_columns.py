@@ -21,10 +21,9 @@ from tilelang.ir import Apply, Dim, Expr, Span, Type
 from tilelang.ir.lanes import expanded, squeezed
 from tilelang.ir.names import unique
 from tilelang.ir.traversal import picked
-from tilelang.language.op import ELEMENTWISE
+from tilelang.language.op import COMBINED_BY, ELEMENTWISE
 
 MOST = 32  # parts of columns that are put side by side, or summed one by one
-COMBINED = {"sum": "add", "max": "maximum", "min": "minimum"}
 
 
 class NotFlat(Exception):
@@ -232,7 +231,7 @@ class _Flat:
         parts = _parts(value, a, b)
         if axis == rank - 2:
             kind = replace(value.type, shape=parts[0].type.shape)
-            found = reduce(lambda x, y: Apply(COMBINED[expr.op], (x, y), kind), parts)
+            found = reduce(lambda x, y: Apply(COMBINED_BY[expr.op], (x, y), kind), parts)
             return _declared(found, expr.type)
         kind = replace(value.type, shape=(*value.type.shape[:-1], 1))
         attrs = (("axis", value.type.rank - 1), ("keepdim", True))

@@ -18,14 +18,13 @@ from tilelang.errors import Loc
 from tilelang.ir import Apply, Expr, Type, integers
 from tilelang.ir.lanes import expanded, squeezed
 from tilelang.ir.traversal import definitions, statement_exprs
-from tilelang.language.op import ELEMENTWISE, REDUCTIONS
+from tilelang.language.op import COMBINED_BY, ELEMENTWISE, REDUCED_BY, REDUCTIONS
 from tilelang.schedule.problem import Problem
 
 from .blocked_groups import Refuse, view_of
 from .members import Members, aligned
 
 COLUMNS = 16  # of which the largest are looked for one by one: more are quicker group by group
-OF_ROWS = {"add": "sum", "maximum": "max", "minimum": "min"}  # what adds a reduction to others
 
 
 @dataclass(frozen=True)
@@ -261,7 +260,7 @@ class Lifted:
                 kind = self.type(expr.type)
                 return replace(expr, args=every, type=kind, attrs=tuple(attrs.items()))
             case Apply(op, (values,)) if (
-                op in OF_ROWS.values() and self.of_rows(values) and not expr.attr("keepdim")
+                op in COMBINED_BY and self.of_rows(values) and not expr.attr("keepdim")
             ):
                 return self.reduced(op, values, loc)
             case Apply(op, (value,)) if op in REDUCTIONS and not self.of_rows(value):
@@ -331,12 +330,12 @@ def moved(expr: Expr, name: str) -> int | None:
 def takes_rows(carry: ir.Carry, defined: Mapping[str, Expr], run: Lifted) -> bool:
     """Whether a carry is `acc + v.sum(0)`, or of `v.amax(0)`: without rows it stays as it is."""
     after = ir.meant(carry.next, defined)
-    if not (isinstance(after, Apply) and after.op in OF_ROWS):
+    if not (isinstance(after, Apply) and after.op in REDUCED_BY):
         return False
     first, second = (ir.meant(a, defined) for a in after.args)
     kept = ir.Var(carry.name, carry.init.type)
     taken = second if first == kept else first if second == kept else None
-    if not isinstance(taken, Apply) or taken.op != OF_ROWS[after.op]:
+    if not isinstance(taken, Apply) or taken.op != REDUCED_BY[after.op]:
         return False
     return run.of_rows(taken.args[0])
 

@@ -20,13 +20,12 @@ from tilelang.analysis.carries import Definitions, combination, definitions, dep
 from tilelang.ir import Apply, Expr
 from tilelang.ir.names import names_in, take
 from tilelang.language.build import binary, cast, reduce, where
-from tilelang.language.op import neutral
+from tilelang.language.op import REDUCED_BY, neutral
 from tilelang.schedule.problem import Problem
 
 from .blocked_groups import Refuse, refuse
 from .index_tiles import RowTiles
 
-REDUCED = {"add": "sum", "maximum": "max", "minimum": "min"}
 WHICH = (
     "an ordered hl.grid loop can have one where all that it does is to add to what it carries, or "
     "to take the greatest or the least of that and rows of its own"
@@ -102,7 +101,7 @@ class _Sums:
     ) -> ir.Carry:  # fmt: skip
         """The carry with what all rows of a tile add to it; the body states both."""
         op = combination(carry.next, carry.name, carried, self.known)
-        if op not in REDUCED:
+        if op not in REDUCED_BY:
             self.no(f"{carry.called} is not only added to, nor the greatest or least", carry.loc)
         term = self._term(carry.next, op, carry)
         if term is None:
@@ -113,7 +112,7 @@ class _Sums:
         each = take(f"{carry.user}_rows", taken)
         body.append(ir.Assign(each, value, carry.loc, each))
         named = ir.Var(each, value.type)
-        total = reduce(REDUCED[op], named, term.type.rank - at, False, carry.loc)
+        total = reduce(REDUCED_BY[op], named, term.type.rank - at, False, carry.loc)
         total = cast(total, term.type.dtype, carry.loc)
         after = binary(op, ir.Var(carry.name, carry.init.type), total, carry.loc)
         name = carry.next.name if isinstance(carry.next, ir.Var) else take(carry.user, taken)
@@ -146,7 +145,7 @@ class _Sums:
 def _or_none(term: Expr, op: str, carry: ir.Carry) -> Expr:
     """The term, or what changes nothing where it is the carry itself."""
     dtype = carry.init.type.dtype
-    nothing = ir.Const(neutral(REDUCED[op], dtype), ir.Type((), dtype))
+    nothing = ir.Const(neutral(REDUCED_BY[op], dtype), ir.Type((), dtype))
     return nothing if _is(term, carry) else term
 
 
