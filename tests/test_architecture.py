@@ -150,7 +150,7 @@ BUDGET = {
     # terms of a maximum, as those of a minimum
     "ir": 1807,  # bodies rebuilt; distances; a carried item of a tuple; picked shapes; lines; parts
     # moment.py: what expressions are worth, for the reference and for proofs
-    "language": 4751,  # cdiv, activations; parts; facts, kinds of ops; a derivative for each
+    "language": 4757,  # COMBINED_BY; cdiv, activations; parts; facts, kinds; a derivative for each
     # a constant that jit traces
     # parts, also several; matches; authors' names; through.py; advice as data
     # what is returned in part, drawn, or called as a method
@@ -172,7 +172,7 @@ BUDGET = {
     # arguments that are changed, refused in one place; what a backward is given and returns
     # results that masks end have no place for what is saved; parts of arrays in all their forms
     # ends of split ranges; detached gauges; whole offsets; the largest
-    "transforms": 5815,  # carries twice in a sum; what is taken whole, by `:`; fixed tiles
+    "transforms": 5818,  # carries twice in a sum; what is taken whole, by `:`; fixed tiles
     # rules that stood in both back ends; which field of a config was meant; how many tiles
     # rows.py: loops that go through the rows of a tile
     "schedule": 955,  # which ranges memory holds, where they end; rules of refusals; tiles

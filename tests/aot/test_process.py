@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 
@@ -9,6 +10,7 @@ import pytest
 
 import tilelang as tile
 from tests.aot.written import lowered
+from tests.frameworks import needs_triton
 from tilelang.aot import Gone, Worker
 from tilelang.aot.process import environment
 from tilelang.aot.translate import gone
@@ -81,3 +83,20 @@ def test_the_environment_pretends_to_have_a_tpu():
     assert made["JAX_PLATFORMS"] == "cpu"
     assert made["LIBTPU_INIT_ARGS"] == "--a --b"
     assert made["ALLOW_MULTIPLE_LIBTPU_LOAD"] == "1"
+
+
+@needs_triton
+def test_a_worker_without_torch_loads_every_module(monkeypatch, tmp_path):
+    """What stands in for torch from the first one on has no spec, which the search refuses."""
+    from tilelang.aot import cuda_worker
+
+    def search(name):
+        return importlib.util.find_spec(name) if name in sys.modules else None
+
+    monkeypatch.setattr(cuda_worker, "find_spec", search)
+    monkeypatch.setitem(sys.modules, "torch", None)  # what is there comes back afterwards
+    monkeypatch.delitem(sys.modules, "torch")
+    for name in ("first", "second"):
+        path = tmp_path / f"{name}.py"
+        path.write_text("import torch\n\nKIND = torch.Tensor\n")
+        assert cuda_worker._loaded(path).KIND is object

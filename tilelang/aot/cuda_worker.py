@@ -68,7 +68,7 @@ def _loaded(path: Path) -> types.ModuleType:
     if "torch" not in sys.modules and find_spec("torch") is None:  # a stand-in has no spec
         stand_in = types.ModuleType("torch")
         stand_in.__dict__["Tensor"] = object
-        sys.modules.setdefault("torch", stand_in)
+        sys.modules["torch"] = stand_in
     spec = spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)

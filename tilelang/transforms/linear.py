@@ -42,7 +42,8 @@ def linear(graph: Graph, expr: Expr, carry: Var) -> Linear | None:
         case "add", (x, y), [False, True]:
             return _plus(graph, term, linear(graph, y, carry), x)
         case "sub", (x, y), [False, True]:
-            return _plus(graph, _added(term), _negative(graph, linear(graph, y, carry), term), x)
+            less = _negative(graph, linear(graph, y, carry), term)
+            return _plus(graph, replace(term, op="add"), less, x)
         case (("add" | "sub"), (x, y), [True, True]):
             return _both(graph, term, linear(graph, x, carry), linear(graph, y, carry))
         case "neg", (x,), _:
@@ -57,16 +58,16 @@ def linear(graph: Graph, expr: Expr, carry: Var) -> Linear | None:
             return None
 
 
-def _added(term: Apply) -> Apply:
-    return replace(term, op="add")
-
-
 def _negative(graph: Graph, found: Linear | None, term: Apply) -> Linear | None:
     if found is None:
         return None
-    less = [graph.add(unary("neg", e, term.loc)) for e in found.parts]
-    factor = less[0] if found.factor is not None else Const(-1.0, Type((), term.type.dtype))
-    return Linear(factor, None if found.rest is None else less[-1])
+
+    def less(value: Expr) -> Expr:
+        return graph.add(unary("neg", value, term.loc))
+
+    one = Const(-1.0, Type((), term.type.dtype))
+    factor = one if found.factor is None else less(found.factor)
+    return Linear(factor, None if found.rest is None else less(found.rest))
 
 
 def _both(graph: Graph, term: Apply, x: Linear | None, y: Linear | None) -> Linear | None:

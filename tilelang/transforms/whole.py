@@ -28,6 +28,8 @@ def over_whole(kernel: KernelIR, place: tuple[str, int]) -> KernelIR:
     """The kernel with loops over a dimension of a tensor; as it is where it has no such form."""
     lanes = StaticLanes(kernel)
     along = {*lanes.along(*place)}
+    if not along:
+        return kernel
 
     def summed(expr: Apply) -> bool:
         return not along.isdisjoint(lanes.over(expr))
