@@ -297,12 +297,12 @@ MUTATIONS = (
     ),
     _bug(
         "what is behind a minus is added", linear, "_negative", lambda graph, found, term: found,
-        partial(test_scans.test_carried_over_indices, *test_scans.DENSE[-1]),
+        partial(test_scans.test_carried_over_indices, *test_scans.DENSE[3]),
     ),
     _bug(
         "of two multiples of a carry the first one counts", linear, "_both",
         lambda graph, term, x, y: x,
-        partial(test_scans.test_carried_over_indices, *test_scans.DENSE[-1]),
+        partial(test_scans.test_carried_over_indices, *test_scans.DENSE[3]),
     ),
     _bug(
         "what is scaled on its way arrives unscaled", adjoints, "reversed_scan",

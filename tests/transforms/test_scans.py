@@ -170,9 +170,9 @@ DENSE = [
     (running_sum, (_floats(13, 8),), lambda x: (jnp.cumsum(x, 0),)),
     (decayed_sums, (_floats(9, 8), RNG.uniform(-1, 1, 9).astype(np.float32), _floats(8)), _decayed),
     (only_the_last, (_floats(9, 8), RNG.uniform(-1, 1, 9).astype(np.float32)), _only_the_last),
+    (moving_averages, (_floats(9, 8), RNG.uniform(0, 1, 9).astype(np.float32)), _moving_averages),
     (sums_of_sums, (_floats(9, 8),), _sums_of_sums),
     (linear_attention, (*(_floats(2, 5, 4, 8) for _ in "qkv"), _floats(2, 5)), _linear_attention),
-    (moving_averages, (_floats(9, 8), RNG.uniform(0, 1, 9).astype(np.float32)), _moving_averages),
 ]
 
 
