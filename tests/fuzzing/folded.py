@@ -19,6 +19,7 @@ from tests.fuzzing.program import (
     Program,
     Reduce,
     Store,
+    Update,
     fitted,
     parts,
 )
@@ -44,6 +45,7 @@ def folded(program: Program, rng: random.Random) -> Program | None:
     tiles = {a.name for a in program.axes if a.kind == "tile"}
     weights = {u.tensor for u in uses if isinstance(u, Load) and u not in named}
     weights -= {u.tensor for u in uses if isinstance(u, Store) or Pick(name) in u.index}
+    weights -= _alone(program, name)
     weights = {w for w in sorted(weights) if rng.random() < 0.6}
 
     def more(node: object) -> object:
@@ -61,6 +63,14 @@ def folded(program: Program, rng: random.Random) -> Program | None:
     at = next(n for n, a in enumerate(program.axes) if a.name == name)
     axes = (*program.axes[:at], heads, *program.axes[at:])
     return fitted(replace(program, axes=axes, body=mapped(program.body, more)))
+
+
+def _alone(program: Program, name: str) -> set[str]:
+    """What is loaded where nothing has these columns."""
+    values = (p.value for p in parts(program.body) if isinstance(p, Let | Update | Store))
+    loads = ([p for p in parts(v) if isinstance(p, Load)] for v in values)
+    alone = (each for each in loads if not any(Pick(name) in load.index for load in each))
+    return {load.tensor for each in alone for load in each}
 
 
 def _before(entries: tuple, entry: object, new: object) -> tuple:
