@@ -499,7 +499,7 @@ def test_a_carry_that_goes_by_the_sign_of_a_tile(fold):
 
 
 def test_planted_numbers_of_one_sign(monkeypatch):
-    monkeypatch.setattr(drawn, "SIGNS", -1)
+    monkeypatch.setattr(drawn, "SIGNS", ())
     kernel, x = by_sign(SIGNS["mean"], 4)
     kernel.source(x)
 

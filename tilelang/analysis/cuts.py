@@ -12,7 +12,7 @@ cannot be computed here, such as what another loop stored, proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,6 +41,7 @@ from .carries import Definitions, depends_on, sources_of
 from .drawn import MOST, UNKNOWN, Drawn, State, worth
 from .placed import Place, loops, placed
 from .stores import folds_over, is_free, sources
+from .uses import references
 from .written import CLOSE, Changed, Noted, differing, placed_at, unknown
 
 RISES = (False, True)  # an author may know that ids rise, or times
@@ -50,6 +51,7 @@ LONGEST = 16  # positions of a short loop
 COMPARED = 512  # the greatest number that a tile is compared with, of those that are tried
 BEHIND = 2  # positions behind that number
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+AROUND = ("maximum", "minimum", "add", "sub")  # which may be part of a comparison
 LARGEST = 1 << 17  # elements of a value: a thousand numbers in a hundred rows
 
 
@@ -61,8 +63,10 @@ def changes(ir: KernelIR, defined: Definitions, meets: frozenset[str]) -> dict[s
     free = ((loop, around) for loop, around in loops(ir).values() if is_free(loop.axis, ir))
     stores = _stores(ir, defined)
     asked = ((loop, at, _asked(ir, loop, stores, not meets & {*at})) for loop, at in free)
+    indices = [e for site in references(ir.body) for i in site.index for e in index_exprs(i)]
+    placing = _read(indices, ir, defined)
     return {
-        loop.axis: _loop(ir, loop, around, defined, own)
+        loop.axis: _loop(ir, loop, around, defined, own, placing)
         for loop, around, own in asked
         if loop.carries or own.arrays
     }
@@ -142,16 +146,26 @@ def _shared(ir: KernelIR, axis: str, kinds: tuple[type[Load | Store], ...]) -> f
     return frozenset(ir.root(e.tensor) for e in parts if isinstance(e, kinds))
 
 
-def _loop(ir: KernelIR, loop: Loop, around: Place, defined: Definitions, asked: _Asked) -> Changed:
-    """Those of one loop."""
+def _loop(
+    ir: KernelIR,
+    loop: Loop,
+    around: Place,
+    defined: Definitions,
+    asked: _Asked,
+    placing: frozenset[str],
+) -> Changed:
+    """Those of one loop; `placing` are the tensors that positions are made of."""
     outside = _shared(ir, loop.axis, (Store,))
     wanted = _wanted(ir, loop, defined)
     axis = ir.axis(loop.axis)
     own, begins, every = (
-        frozenset(e.tensor for e in sources(exprs, ir, defined) if isinstance(e, Load))
+        _read(exprs, ir, defined)
         for exprs in ((axis.begin, axis.end), (axis.begin,), tuple(edges_of(ir.axes)))
     )
-    memory = Drawn(ir, False, 0, outside, wanted, own, begins, every, POSITIONS)
+    memory = Drawn(
+        ir, False, 0, outside, wanted, own, begins, every, placing | every, POSITIONS, loop.axis,
+        _scale(loop, ir, defined),
+    )  # fmt: skip
     long = _positions(loop, ir, defined)  # besides: loops inside of many positions are not computed
     tried = [(sizes, POSITIONS) for sizes in range(len(MOST))]
     tried += [(sizes, long) for sizes in range(2) if long > POSITIONS]
@@ -180,6 +194,7 @@ def _changed(
 ) -> Changed:
     """Those for one way to make up what is in memory."""
     here, rest = _reached(memory.ir.body, loop, around, memory, Moment(memory, most=LARGEST))
+    memory = replace(memory, origin=memory.begin(loop.axis, here))
     other = memory.most - (memory.sizes % 2) * BEHIND  # as long as what is compared, and longer
     cuts = [_cut(loop.axis, block, memory, here) for block in (CUTS[0], max(CUTS[1], other))]
     (one, before), (other, behind) = (_run(loop, memory, here, cut) for cut in cuts)
@@ -199,13 +214,34 @@ def _changed(
 
 def _positions(loop: Loop, ir: KernelIR, defined: Definitions) -> int:
     """How many are tried at least: more than any number that its tiles may be compared with."""
-    exprs = [e for s in statements((loop,)) for e in statement_exprs(s)]
-    parts = list(sources(exprs, ir, defined))
+    parts = _parts(loop, ir, defined)
     if loop.axis not in _tiles(parts):
         return POSITIONS
-    compared = (e.args for e in parts if isinstance(e, Apply) and e.op in COMPARISONS)
-    numbers = (a.value for args in compared for a in args if isinstance(a, Const))
+    numbers = _beside(parts, COMPARISONS)
     return max([POSITIONS, *(int(n) + BEHIND for n in numbers if 0 <= n <= COMPARED)])
+
+
+def _scale(loop: Loop, ir: KernelIR, defined: Definitions) -> float:
+    """How large floats must be to be more than any number that they may be compared with, or 1."""
+    numbers = map(abs, _beside(_parts(loop, ir, defined), (*COMPARISONS, *AROUND)))
+    return max([1.0, *(float(2 * n) for n in numbers if n <= COMPARED)])
+
+
+def _read(exprs: Sequence[Expr], ir: KernelIR, defined: Definitions) -> frozenset[str]:
+    """The tensors that expressions are computed from."""
+    return frozenset(e.tensor for e in sources(exprs, ir, defined) if isinstance(e, Load))
+
+
+def _parts(loop: Loop, ir: KernelIR, defined: Definitions) -> list[Expr]:
+    """What a loop is computed from."""
+    exprs = [e for s in statements((loop,)) for e in statement_exprs(s)]
+    return list(sources(exprs, ir, defined))
+
+
+def _beside(parts: list[Expr], ops: Collection[str]) -> list[bool | int | float]:
+    """Numbers that something is compared with, or so combined."""
+    pairs = (e.args for e in parts if isinstance(e, Apply) and e.op in ops)
+    return [a.value for args in pairs for a in args if isinstance(a, Const)]
 
 
 def _cut(axis: str, block: int, memory: Drawn, moment: Moment) -> list[Covered]:

@@ -1,13 +1,14 @@
 """Drawn: memory that is made up, for bodies of loops that are computed before there is any call.
 
-x[t, :]        floats near 1, -2 or 0, one for each position, that grow, so that maxima move
+x[t, :]        floats near 1 or -2, one for each position, that grow, so that maxima move; or of
+               both signs, so that sums of two positions have others than those of all
 offsets[g]     integers of about MOST: conditions may ask for small ones or large ones
 y[t, :]        what the loop itself has stored there, or what was there before
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,20 +16,30 @@ from zlib import crc32
 
 import numpy as np
 
-from ..ir import Carry, Expr, KernelIR, Load
+from ..ir import Along, Carry, Expr, Gather, Index, KernelIR, Load
 from ..language.dtypes import is_float, to_numpy
 from ..language.moment import Array, Covered, Moment
 from .written import Noted, seen
 
 Key = TypeVar("Key")
+Turn = tuple[Array, Array]
 State = dict[str, Array]  # what could be computed
-MOST = (1, 2, 12, 1 << 10)  # of integers, at least half of it: conditions may ask for either
+MOST = (1, 2, 12, 1 << 10, 1)  # of integers, at least half of it: conditions may ask for either
 BELOW = 3.0  # floats of one size are negative: a maximum may hide what is small
-SIGNS = 2  # the size of floats of both signs: a condition may ask for that of a sum
-TURN = 1.3  # position from which on most are positive: a tile of two has others than all
+SIGNS = _, ANY = 2, 4  # sizes of numbers of both signs: conditions may ask for that of a sum
+# Floats of both signs along a loop, again and again: of 7 or 11 positions from any one on the sum
+# is positive, that of one pair is negative and that of another is not.  Arrays begin at one of
+# FIRST: both numbers of the first pair are negative, and products of two arrays are as such numbers
+# are.  Found by trying.
+SIGNED = np.array([1.2, -0.2, -0.4, -0.4, 1.3, -0.5, -0.4])
+FIRST = np.array([1, 2, 5])
+TURN = np.array([1.3, 3.3, 5.3])  # positions from which on numbers that rise are positive
 STEEP, FAR = 8, 2.0  # positions by which they grow by one, and no further than that
 LENGTH = 11  # of ranges that memory bounds
-OUTER = 2  # positions of a tile of a loop around, or behind
+OUTER = (
+    3  # positions of a tile of a loop around, or behind: one may see nothing of two that are cut
+)
+WHOLE = 10  # how large integers of both signs are that no position is made of
 APART = 4  # positions between those tiles that are tried
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2**64 by the golden ratio: Knuth, TAOCP 6.4
 UNKNOWN = (LookupError, TypeError, ValueError)  # NumPy has no 2 ** -1 of integers, no max of none
@@ -45,8 +56,12 @@ class Drawn:
     bounds  arrays that say where the loop begins and ends: it has LENGTH positions, or `most`
     begins  those of them that say where it begins: at 0, too
     edges   those that say it of any loop: they rise as offsets do
+    placing those, and all that positions are made of
     most    positions of the loop that are tried, if it is longer than a short one
+    axis    the loop
+    scale   how large floats of both signs are: more than what they are compared with
     log     what was stored so far
+    origin  where the loop begins
     """
 
     ir: KernelIR
@@ -57,8 +72,12 @@ class Drawn:
     bounds: frozenset[str]
     begins: frozenset[str]
     edges: frozenset[str]
+    placing: frozenset[str]
     most: int
+    axis: str
+    scale: float
     log: list[Noted] = field(default_factory=list)
+    origin: int = 0
 
     def load(self, load: Load, moment: Moment) -> Array:
         """Numbers that are made up for the positions, or that the loop stored there."""
@@ -66,7 +85,8 @@ class Drawn:
         if array in self.stored:
             raise LookupError(load.tensor)
         shape, at = moment.lengths(load.type.shape), moment.positions(load.index)
-        found = self.numbers(load.tensor, load.type.dtype, at, shape)
+        turn = self.turn(load, at, moment)
+        found = self.numbers(load.tensor, load.type.dtype, at, shape, turn)
         found = seen([w for w in self.log if w.array == array], load.tensor, at, found)
         return found if load.mask is None else np.where(moment.value(load.mask), found, load.other)
 
@@ -74,7 +94,25 @@ class Drawn:
         """What is rounded is no difference that an author means: large numbers may cancel."""
         return "float64" if is_float(name) else name
 
-    def numbers(self, name: str, dtype: str, at: Iterable[Array], shape: tuple[int, ...]) -> Array:
+    def turn(self, load: Load, at: Sequence[Array], moment: Moment) -> Turn | None:
+        """The positions of the loop that an array goes by, and those of other tiles."""
+        pairs = [(dims_of(entry), found) for entry, found in zip(load.index, at, strict=True)]
+        own = next((found for dims, found in pairs if self.axis in dims), None)
+        if own is None:
+            return None
+        tile = moment.tiles[self.axis].positions
+        own = own if own.size != len(tile) else (tile - self.origin).reshape(own.shape)
+        others = (found for dims, found in pairs if dims and self.axis not in dims)
+        return own, sum(others, np.asarray(0))
+
+    def numbers(
+        self,
+        name: str,
+        dtype: str,
+        at: Iterable[Array],
+        shape: tuple[int, ...],
+        turn: Turn | None = None,
+    ) -> Array:
         """One for each position; floats that grow, so that maxima move, and either bool."""
         mixed = np.asarray(np.uint64(crc32(f"{name} {self.sizes}".encode())) * MULTIPLIER)
         total, most = np.asarray(0), MOST[self.sizes]
@@ -85,13 +123,16 @@ class Drawn:
         if is_float(dtype):
             found = 0.5 + total % 64 / 64 + (0.0 if self.rises else unit)
             found = found - BELOW if self.sizes == 1 else found
-            if self.sizes == SIGNS:
-                found = self.signed(name, total) + (0.0 if self.rises else unit - 0.5)
+            if self.sizes in SIGNS:
+                found = self.signed(name, total, turn, unit)
         elif dtype == "bool":
             found = unit < 0.5
         elif name in self.bounds:
             length = max(LENGTH, self.most)
-            found = length * (total + (self.sizes > 0 or name not in self.begins))
+            found = length * (total + (self.sizes not in (0, ANY) or name not in self.begins))
+        elif self.sizes in SIGNS and name not in self.placing and np.size(total) > 1:
+            found = np.rint(self.signed(name, total, turn, unit) * WHOLE)
+            found = np.abs(found) if dtype.startswith("uint") else found
         elif self.rises:
             found = most * (1 + total) if name in self.edges else most // 2 + total // 4
         else:
@@ -99,14 +140,18 @@ class Drawn:
             found = found + (most * total if name in self.edges else 0)
         return np.broadcast_to(found.astype(to_numpy(self.dtype(dtype))), shape)
 
-    def signed(self, name: str, total: Array) -> Array:
-        """Numbers that turn from negative to positive over the first positions of an array's rows.
-
-        total  the sum of the positions in all dimensions
-        """
-        known = [t.shape for t in self.ir.tensors if t.name == name]
-        middle = sum((n - 1) / 2 for shape in known for n in shape[1:])
-        return np.clip((total - middle - TURN) / STEEP, -FAR, FAR)
+    def signed(self, name: str, total: Array, turn: Turn | None, unit: Array) -> Array:
+        """Numbers of both signs: that rise, that have them wherever the loop is, or any."""
+        names = [t.name for t in self.ir.tensors]
+        own, others = turn or (total, np.asarray(0))
+        which = others + (names.index(name) if name in names else 0)
+        if self.rises:
+            after = TURN[which % len(TURN)]
+            return self.scale * np.clip((own - after) / STEEP, -FAR, FAR) + total / 4096
+        if self.sizes == ANY:
+            return self.scale * (2 * unit - 1)
+        first = FIRST[which % len(FIRST)]
+        return SIGNED[(own + first) % len(SIGNED)] * (self.scale + unit / 4)
 
     def carried(self, carry: Carry, moment: Moment) -> State:
         """A value of which nothing is known, where it can be made up."""
@@ -130,8 +175,20 @@ class Drawn:
             begin += self.sizes * APART
             return Covered(begin, begin + OUTER)
         begin, end = known.static or (begin, begin + MOST[self.sizes])
-        at = begin + (max(end - begin, 1) - 1) * self.sizes // (len(MOST) - 1)
+        share = 0 if self.sizes == ANY else self.sizes
+        at = begin + (max(end - begin, 1) - 1) * share // (len(MOST) - 2)
         return Covered(at, at + 1)
+
+
+def dims_of(entry: Index) -> Iterable[str | int]:
+    """What a position of an array goes by."""
+    match entry:
+        case Along(axis):
+            return (axis,)
+        case Gather(expr):
+            return expr.type.shape
+        case _:
+            return ()
 
 
 def worth(exprs: Mapping[Key, Expr], moment: Moment) -> dict[Key, Array]:
