@@ -45,7 +45,6 @@ from tests.fuzzing.program import (
     Update,
     Value,
     Whole,
-    from_0,
     held,
     parts,
     tile_of,
@@ -220,9 +219,9 @@ def _turn(run: Run, name: str, turn: int) -> Array:
 
 
 def _size(run: Run, name: str) -> int:
-    """How many positions are done at a time, 0 for all: the author's tiles, where they count."""
+    """How many positions are done at a time, 0 for all: the author's tiles, where he fixed them."""
     axis = run.program.axis(name)
-    if axis.block and from_0(axis):
+    if axis.block:
         return axis.block
     return tile_of(axis) if name in run.numbered else run.block
 

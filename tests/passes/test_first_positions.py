@@ -30,6 +30,16 @@ def bests(x, offsets):
 
 
 @tile.kernel
+def of_pages(x, pages):
+    """The same of tiles that are blocks of the array, of which there may be any number."""
+    at = hl.zeros(x.shape, dtype=hl.int32)
+    for g in hl.grid(pages.shape[0] - 1):
+        for t in hl.tile(pages[g] * 32, pages[g + 1] * 32, block_size=32):
+            at[t, :] = x[t, :].argmax(0)[None, :] + 100 * (t.index - t.begin)[:, None]
+    return at
+
+
+@tile.kernel
 def least(n):
     at = hl.zeros([n.shape[0]], dtype=hl.int32)
     for t in hl.tile(n.shape[0]):
@@ -102,5 +112,5 @@ def test_values(dtype, target) -> None:
 @pytest.mark.parametrize("target", ["tpu:v5e", "tpu:7x"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "uint8", "uint32"])
 def test_they_compile(dtype, target) -> None:
-    compiled(bests, tile.spec((512, 200), dtype), OFFSETS, target=target)
+    compiled(of_pages, tile.spec((512, 200), dtype), OFFSETS, target=target)
     compiled(least, tile.spec((512, 200), dtype), target=target)

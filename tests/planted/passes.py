@@ -15,6 +15,7 @@ from tests.analysis import (
     test_lags,
     test_order,
     test_positions_in_tiles,
+    test_signs,
 )
 from tests.codegen import (
     test_block_groups,
@@ -67,8 +68,14 @@ from tests.passes import (
     test_wide_carries,
     test_wide_operands,
 )
-from tests.schedule import test_estimate, test_rewriting, test_verify, test_within
-from tilelang.analysis import axes, cuts, drawn, folds, lags, order, uses, written
+from tests.schedule import (
+    test_estimate,
+    test_fixed_tiles,
+    test_rewriting,
+    test_verify,
+    test_within,
+)
+from tilelang.analysis import axes, cuts, drawn, fixed, folds, lags, order, uses, written
 from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions, host
 from tilelang.codegen.pallas.passes import (
@@ -260,6 +267,32 @@ MUTATIONS = (
         "a loop stops where an output does, whatever else it does", placement, "check_left_over",
         lambda problem, axes: None,
         test_left_over.test_a_sum_over_more_than_the_output_holds_is_refused,
+    ),
+    Mutation(
+        "tiles are cut where memory is, whatever goes by them", placement, "check_tiles",
+        lambda problem, axes: None,
+        lambda: test_fixed_tiles.test_tiles_that_memory_would_cut_elsewhere_are_refused(
+            test_fixed_tiles.ragged
+        ),
+    ),
+    Mutation(
+        "what is indexed by a tile's begin goes by no tile", fixed, "_named", lambda ir: (),
+        lambda: test_fixed_tiles.test_tiles_that_memory_would_cut_elsewhere_are_refused(
+            test_fixed_tiles.marked
+        ),
+    ),
+    Mutation(
+        "moved tiles begin where others do", fixed, "_moves", lambda entry, axis: False,
+        lambda: test_fixed_tiles.test_tiles_that_memory_would_cut_elsewhere_are_refused(
+            test_fixed_tiles.moved
+        ),
+    ),
+    Mutation(
+        "every range begins at a multiple of the block", placement, "_from_multiple",
+        lambda nest, begin, block: True,
+        lambda: test_fixed_tiles.test_tiles_that_memory_would_cut_elsewhere_are_refused(
+            test_fixed_tiles.begins_elsewhere
+        ),
     ),
     Mutation(
         "integers of 8 bits are computed as floats", wide_operands, "wide_of",
@@ -464,7 +497,26 @@ MUTATIONS = (
         test_cuts.test_a_choice_that_ids_in_order_make_right,
     ),
     Mutation(
-        "integers in memory are of one size", drawn, "MOST", (2, 2, 2, 2),
+        "signs go by where a loop is, and not by how far it has come", drawn.Drawn, "turn",
+        lambda self, load, at, moment: None,
+        lambda: test_signs.test_it_is_refused_wherever_the_loop_is(
+            test_signs.of_rows, (4096, 4096), test_signs.FOLDS["positive"]
+        ),
+    ),
+    Mutation(
+        "numbers are small, whatever they are compared with", cuts, "_scale",
+        lambda loop, ir, defined: 1.0,
+        lambda: test_signs.test_it_is_refused_wherever_the_loop_is(
+            test_signs.of_groups, (37, 8), test_signs.FOLDS["above"]
+        ),
+    ),
+    Mutation(
+        "integers are not negative", drawn.Drawn, "signed",
+        lambda self, *given, signed=drawn.Drawn.signed: abs(signed(self, *given)),
+        lambda: test_signs.test_of_whatever_numbers("int8"),
+    ),
+    Mutation(
+        "integers in memory are of one size", drawn, "MOST", (2,) * 5,
         lambda: test_cuts.test_a_condition_that_memory_decides(500),
     ),
     Mutation(

@@ -13,6 +13,7 @@ from .axes import axis_fact
 from .carries import definitions
 from .cuts import changes
 from .facts import Facts
+from .fixed import fixed_facts, freed
 from .folds import fold_facts
 from .inside import leaving
 from .lags import lag_facts
@@ -29,7 +30,18 @@ from .symbols import scope
 
 
 def analyze(ir: KernelIR) -> Facts:
-    """Proves what can be proved of axes, positions, outputs and stores."""
+    """Proves what can be proved of axes, positions, outputs, stores and tiles of a fixed block."""
+    free = freed(ir)
+    facts = _facts(ir)
+    return facts if free is None else replace(facts, fixed=fixed_facts(ir, _facts(free)))
+
+
+def again(ir: KernelIR, before: Facts) -> Facts:
+    """The same of a kernel that a pass has made; which tiles the author fixed, he still knows."""
+    return replace(_facts(ir), fixed=before.fixed)
+
+
+def _facts(ir: KernelIR) -> Facts:
     known = ranges(ir, scope(ir))
     refs = references(ir, known.scope)
     known = replace(known, limits=limits(refs, known))
@@ -53,4 +65,4 @@ def analyze(ir: KernelIR) -> Facts:
     )
 
 
-__all__ = ["Facts", "analyze", "refuse", "stored_once"]
+__all__ = ["Facts", "again", "analyze", "refuse", "stored_once"]

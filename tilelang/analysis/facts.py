@@ -232,6 +232,18 @@ class OrderFact:
 
 
 @dataclass(frozen=True)
+class FixedFact:
+    """Tiles of a fixed block by which `what` goes: the first one begins where the range does."""
+
+    axis: str
+    what: str
+    loc: Loc | None
+
+    def __str__(self) -> str:
+        return f"{self.axis}: {self.what}"
+
+
+@dataclass(frozen=True)
 class OutputFact:
     """What is known of the stores to one tensor.
 
@@ -277,6 +289,7 @@ class Facts:
     lags: tuple[LagFact, ...] = ()
     orders: tuple[OrderFact, ...] = ()
     numbers: tuple[NumberFact, ...] = ()
+    fixed: tuple[FixedFact, ...] = ()
 
     def axis(self, name: str) -> AxisFact:
         return next(a for a in self.axes if a.name == name)
@@ -300,6 +313,7 @@ class Facts:
             "accesses in an order that depends on the blocks": self.orders,
             "tiles that may leave their arrays": self.leaving,
             "arrays that hold so many tiles": self.numbers,
+            "tiles that results go by": self.fixed,
             "taken to be sorted": self.sorted,
         }
         pages = [

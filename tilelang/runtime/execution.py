@@ -48,7 +48,8 @@ class Chosen:
     target     what to plan for wherever it runs; None: the device that it is lowered for
     stages     the kernel, planned for a target when code for a device is needed
     compiled   the same, planned for a GPU -> what Triton makes of each launch
-    aimed      windows or a target are named, which a CPU may run in Pallas's TPU interpreter alone
+    aimed      windows or a target are named, or results go by where tiles of a fixed block begin:
+               what a CPU may run in Pallas's TPU interpreter alone
     interpret  None: where the device needs it; True, False or pltpu.InterpretParams
     checks     None: if the values are on the host; True: also if they must be fetched; False: never
     resolve    the arguments that want one -> the gradient of the kernel

@@ -73,7 +73,8 @@ class Programs:
                 return derived(known, wanted, run)
             return self.gradient(known, statics, wanted, run)
 
-        aimed = goal is not None or (config is not None and config.windows is not None)
+        windows = config is not None and config.windows is not None
+        aimed = goal is not None or windows or bool(known.facts.fixed)
         stages = self.stages(known, config)
         return Chosen(goal, stages, self.compiled, aimed, self.interpret, checks, resolve)
 

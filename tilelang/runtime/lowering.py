@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from ..analysis import analyze, refuse
+from ..analysis import again, analyze, refuse
 from ..analysis.facts import AxisFact, Facts
 from ..codegen.pallas import emit as pallas_emit
 from ..codegen.pallas.plan import search as pallas_search
@@ -122,7 +122,7 @@ def _planned(problem: Problem, config: Config, target: Target) -> Plan | Refusal
 def _problem(ir: KernelIR, facts: Facts) -> Problem:
     """What is planned: the kernel without what only its gradient asks about, and parts loaded."""
     made = separate_parts(drop_detached(ir))
-    return Problem(made, facts if made is ir else analyze(made))
+    return Problem(made, facts if made is ir else again(made, facts))
 
 
 def chosen_by_default(ir: KernelIR, facts: Facts, target: Target) -> Config:

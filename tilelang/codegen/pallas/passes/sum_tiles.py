@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tilelang import ir
-from tilelang.analysis import analyze
+from tilelang.analysis import again
 from tilelang.analysis.carries import Definitions, combination, definitions, depends_on
 from tilelang.ir import Apply, Expr
 from tilelang.ir.names import names_in, take
@@ -51,7 +51,7 @@ def sum_tiles(problem: Problem, name: str, block: int | None = None) -> Problem:
     made = replace(axis, kind="tile", block=name if block is None else block)
     axes = tuple(made if a.name == name else a for a in kernel.axes)
     whole = replace(kernel, axes=axes, body=ir.map_body(kernel.body, change))
-    return Problem(whole, analyze(whole))
+    return Problem(whole, again(whole, problem.facts))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from tilelang import ir
-from tilelang.analysis import analyze
+from tilelang.analysis import again
 from tilelang.ir import Expr
 from tilelang.ir.names import names_in, take
 from tilelang.ir.traversal import map_range, rewrite, rewrite_body
@@ -65,7 +65,7 @@ def turns_in_tiles(problem: Problem, name: str, block: int | None = None) -> Pro
     whole = replace(kernel, axes=tuple(axes), body=ir.map_body(kernel.body, around))
     if row not in rows_of_tiles(whole):
         no("it indexes arrays in another way too", axis.loc)
-    return Problem(whole, analyze(whole))
+    return Problem(whole, again(whole, problem.facts))
 
 
 def _nested(carry: ir.Carry, taken: set[str]) -> tuple[ir.Carry, ir.Carry]:

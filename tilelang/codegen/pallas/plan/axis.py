@@ -130,6 +130,8 @@ class AxisPlan:
             store needs no mask
     depends, rises, ragged, nonempty  as in AxisFact
     max_extent  positions or indices of a range, at most, as far as the author says
+    begins  whether the first tile begins where the range does, whatever memory says, or is the only
+            one
     length  of the dimension, where the first tile begins at `begin` and steps know tiles by their
             first row; None where tiles are blocks of the array
     near    of a loop inside the step whose first tile begins where its range does, rounded down to
@@ -160,6 +162,7 @@ class AxisPlan:
     base: Expr | None = None
     partial: bool = False
     owned: bool = True
+    begins: bool = True
     length: int | None = None
     near: int | None = None
     reach: int | None = None

@@ -12,7 +12,14 @@ from tilelang.codegen.pallas.plan.windows.turned import all_at_once
 from tilelang.errors import Loc
 from tilelang.ir import Apply, Axis, Expr, GridIndex, KernelIR, Loop, Stmt, TileScalar, integers
 from tilelang.ir.chain import Chain, Level, chain, interchange
-from tilelang.ir.traversal import map_range, rewrite, rewrite_body, statements
+from tilelang.ir.traversal import (
+    definitions,
+    inlined,
+    map_range,
+    rewrite,
+    rewrite_body,
+    statements,
+)
 from tilelang.passes.drop_unused import drop_unused
 from tilelang.passes.write_out import write_out
 from tilelang.schedule.config import Config
@@ -137,6 +144,7 @@ def place(
     check_left_over(problem, axes)
     if config.windows == "exact":
         axes = begin_with_range(problem, config, placed.loop_type, axes)
+    check_tiles(problem, axes)
     return replace(placed, axes=with_tiles(with_ranges(axes)), cuts=_cuts(config, placed))
 
 
@@ -343,12 +351,34 @@ def _cut(nest: Nest, plan: AxisPlan, block: int, size: int) -> AxisPlan:
     low, high = integers.value_of(plan.begin), integers.value_of(plan.end)
     static = low is not None and high is not None and not plan.ragged
     starts, ends = (_at_edge(nest, e, block) for e in (plan.begin, plan.end))
+    one = low is not None and high is not None and low // block == (high - 1) // block
     return replace(
         plan,
         first=(low or 0) // block if static else 0,
         partial=not (starts and ends),
         owned=starts and (ends or (static and high == size)),
+        begins=starts or plan.limit <= 1 or _from_multiple(nest, plan.begin, block) or one,
     )
+
+
+def _from_multiple(nest: Nest, begin: Expr, block: int) -> bool:
+    """Whether a range begins at a multiple of the block, in whatever array it may not end."""
+    inside = inlined(begin, definitions(nest.problem.ir.body))
+    return integers.is_multiple(inside, block, lambda e: _at_edge(nest, e, block))
+
+
+def check_tiles(problem: Problem, axes: Mapping[str, AxisPlan]) -> None:
+    """Refused where a result goes by tiles that are not cut where the author cut them."""
+    for fact in problem.facts.fixed:
+        axis = axes.get(fact.axis)
+        if axis is not None and not axis.begins:
+            _refuse(
+                f"{fact.what} goes by which rows are in a tile of {axis.user}: hl.tile cuts them "
+                f"from where its range begins, TPUs at multiples of {axis.size} in memory",
+                fact.loc,
+                f"begin ranges of {axis.user} at multiples of {axis.size}; with the ragged "
+                "dimension in front of two others, windows='exact' begins tiles with their range",
+            )
 
 
 def _counted(plan: AxisPlan, tile: AxisPlan) -> AxisPlan:
@@ -435,5 +465,5 @@ def _check_worklist(ir: KernelIR, config: Config, columns: tuple[str, ...]) -> N
         )
 
 
-def _refuse(what: str, loc: Loc, hint: str) -> NoReturn:
+def _refuse(what: str, loc: Loc | None, hint: str) -> NoReturn:
     raise Refused(Rule.FORM, what, loc, hint)

@@ -65,7 +65,8 @@ def _chosen(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
         return _of_groups(problem, config, target, groups)
     found = _fastest(problem, config, target)
     if isinstance(found, Refusal):
-        return _blocked_at_all(problem, config, target) or found
+        begun = _begun(problem, config, target) if problem.facts.fixed else None
+        return begun or _blocked_at_all(problem, config, target) or found
     alone = cut(found.problem, found.plan, config.pieces)
     if isinstance(alone, Refusal):
         return alone
@@ -77,6 +78,14 @@ def _chosen(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
         if whole and UNPROVED_WORTH * (_seconds(at_once(whole)) + taken(whole)) < _seconds(alone):
             alone = _told(problem, config, whole, _judged(alone).guess)
     return alone if alone.groups else _in_turns(problem, config, alone)
+
+
+def _begun(problem: Problem, config: Config, target: Target) -> Plan | None:
+    """The plan whose tiles begin with their ranges, for results that go by that."""
+    if config.windows is not None:
+        return None
+    found = attempted(lambda: _chosen(problem, replace(config, windows="exact"), target))
+    return None if isinstance(found, Refusal) else found
 
 
 def _in_fitting_pieces(problem: Problem, config: Config, found: Plan, alone: Plan) -> Plan:

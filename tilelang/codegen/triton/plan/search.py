@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from tilelang.analysis import analyze
+from tilelang.analysis import again
 from tilelang.codegen.triton.passes.clear_rest import clear_rest
 from tilelang.codegen.triton.passes.cut_sums import cut_sums
 from tilelang.codegen.triton.passes.exact_casts import exact_casts
@@ -144,7 +144,7 @@ def _cleared(problem: Problem) -> Problem:
     """
     ir = exact_casts(gather_tables(row_products(problem.ir, vectors=True)))
     ir = clear_rest(tile_wholes(separate_joins(ir)))
-    return problem if ir is problem.ir else Problem(ir, analyze(ir))
+    return problem if ir is problem.ir else Problem(ir, again(ir, problem.facts))
 
 
 def _in_parts(problem: Problem, blocks: dict[str, int], pipe: Pipe) -> Problem:
@@ -222,7 +222,7 @@ def _split(problem: Problem, config: Config, target: Target) -> tuple[Problem, d
     if parts == 1:
         return whole, blocks, 1
     ir = split_reductions(reduction, parts)
-    split, others = _passed(Problem(ir, analyze(ir)), config, target)
+    split, others = _passed(Problem(ir, again(ir, problem.facts)), config, target)
     return split, others | blocks, parts
 
 

@@ -54,7 +54,7 @@ def _exact(problem: Problem, axis: AxisPlan) -> AxisPlan:
     dims = "arrays at different offsets"
     if len(found) == len(problem.all_uses(axis.name)):
         if len(sizes) == 1:
-            return replace(axis, owned=True, partial=True, length=sizes.pop())
+            return replace(axis, owned=True, partial=True, begins=True, length=sizes.pop())
         dims = f"dimensions of {len(sizes)} lengths"
     raise Refused(
         Rule.FORM, f"windows='exact', but {axis.user} indexes {dims}", axis.loc, "leave windows out"
