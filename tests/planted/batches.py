@@ -42,6 +42,7 @@ from tilelang.transforms import (
     positions,
     stages,
     views,
+    whole,
 )
 
 _prepare, _rows = jax_programs.prepare, buckets.ragged_rows
@@ -342,7 +343,7 @@ MUTATIONS = (
         test_sharding.test_the_first_of_what_contradicts_is_done,
     ),
     Mutation(
-        "what is not split has one name for XLA", sharding, "staged",
+        "what is not split has one name for XLA", whole, "staged",
         lambda ir, facts, axes: (ir,),
         test_sharding.test_what_has_no_stages_has_a_name_of_its_own,
     ),
