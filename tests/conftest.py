@@ -80,16 +80,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write expected sources anew")
     parser.addoption("--every", type=int, default=1, help="so manieth cases of what has many")
     parser.addoption("--every-slow", type=int, default=1, help="the same of slow cases")
+    parser.addoption("--rest", default="slow", help="the tier of the others that are not slow")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`make test` runs every fifth case of a test that has several; the others are slow ones.
+    """`make test` runs every sixth case of a test that has several, CI every second.
 
-    CI runs those, and every second of the cases that are marked as slow; `make thorough` all.
-    Tests of one file take turns, as those of `tests.tiers` do.  It goes for tests that compile a
-    program for each case, but for goldens and planted bugs, which lie beside this file.
+    Of the cases that are marked as slow CI runs every fourth; `make thorough` runs all.  Tests of
+    one file take turns, as those of `tests.tiers` do.  It goes for tests that compile a program for
+    each case, but for goldens and planted bugs, which lie beside this file.
     """
+    rest = config.getoption("--rest")
     cases: dict[tuple[object, str, bool], list[pytest.Item]] = {}
     for item in (i for i in items if i.path.parent.name in COMPILED and "[" in i.name):
         if isinstance(item, pytest.Function):
@@ -99,7 +101,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         every = config.getoption("--every-slow" if slow else "--every")
         kept = range(turn % min(every, len(several)), len(several), every)
         for place in set(range(len(several))) - set(kept):
-            several[place].add_marker("thorough" if slow else "slow")
+            several[place].add_marker("thorough" if slow else rest)
 
 
 @pytest.fixture

@@ -143,7 +143,12 @@ def test_what_was_refused_compiles_and_is_right(name, generation) -> None:
 
 @needs_libtpu
 @pytest.mark.parametrize(
-    ("seed", "count"), [(11, 24), pytest.param(12, 200, marks=pytest.mark.slow)]
+    ("seed", "count"),
+    [
+        (11, 24),
+        pytest.param(13, 60, marks=pytest.mark.slow),
+        pytest.param(12, 200, marks=pytest.mark.thorough),
+    ],
 )
 def test_random_bodies_compile(seed, count) -> None:
     found = ran(seed, count, values=False)
