@@ -152,7 +152,7 @@ def of_one_that_is_named(acc, rows, s, tm):
 
 
 CHANGED = (turned, taken_from, twice, halved)
-LAST = (of_the_last, of_the_last_where_memory_says, begin_of_the_last)
+LAST = (of_the_last, of_the_last_where_memory_says, begin_of_the_last, of_one_that_is_named)
 REFUSED = (once, greatest, scaled_least, largest_sum, doubled, chosen, taken_off, divided, rounded)
 REFUSED += CHANGED
 TAKEN = {
@@ -165,7 +165,6 @@ TAKEN = {
     of_the_first: S,
     same_maximum: np.maximum(X.max(0), S),
     end_of_the_last: 40 * S,
-    of_one_that_is_named: X.max(0),
     ones: np.full(3, 40.0),
 }
 

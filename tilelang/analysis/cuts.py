@@ -12,7 +12,7 @@ cannot be computed here, such as what another loop stored, proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -163,30 +163,33 @@ def _loop(
         for exprs in ((axis.begin, axis.end), (axis.begin,), tuple(edges_of(ir.axes)))
     )
     memory = Drawn(
-        ir, False, 0, outside, wanted, own, begins, every, placing | every, POSITIONS, loop.axis,
+        ir, False, 0, outside, wanted, own, begins, every, placing | every,
+        _read(_compared(_parts(loop, ir, defined)), ir, defined), POSITIONS, loop.axis,
         _scale(loop, ir, defined),
     )  # fmt: skip
     long = _positions(loop, ir, defined)  # besides: loops inside of many positions are not computed
     tried = [(sizes, POSITIONS) for sizes in range(len(MOST))]
     tried += [(sizes, long) for sizes in range(2) if long > POSITIONS]
-    found = list[Changed]()
-    with np.errstate(all="ignore"):
+
+    def ways(rises: bool) -> Iterator[Changed]:
         for sizes, most in tried:
-            drawn = (replace(memory, rises=r, sizes=sizes, most=most, log=[]) for r in RISES)
-            first = _changed(loop, around, next(drawn), defined, asked)
-            if first.carries or first.stores:
-                rising = _changed(loop, around, next(drawn), defined, asked)
-                first = Changed(
-                    first.carries & rising.carries,
-                    first.stores & rising.stores,
-                    first.same,
-                )
-            found.append(first)
-    return Changed(
-        frozenset[str]().union(*(c.carries for c in found)),
-        frozenset[int]().union(*(c.stores for c in found)),
-        frozenset[int].intersection(*(c.same for c in found[: len(MOST)])),
-    )
+            drawn = replace(memory, rises=rises, sizes=sizes, most=most, log=[])
+            yield _changed(loop, around, drawn, defined, asked)
+
+    with np.errstate(all="ignore"):
+        found = [*ways(RISES[0])]
+        carries, stores = _of_any(found)
+        if carries or stores:
+            rising = _of_any(ways(RISES[1]))
+            carries, stores = carries & rising[0], stores & rising[1]
+    return Changed(carries, stores, frozenset.intersection(*(c.same for c in found[: len(MOST)])))
+
+
+def _of_any(found: Iterable[Changed]) -> tuple[frozenset[str], frozenset[int]]:
+    """The carries and the stores of one or more."""
+    every = [*found]
+    carries = frozenset[str]().union(*(c.carries for c in every))
+    return carries, frozenset[int]().union(*(c.stores for c in every))
 
 
 def _changed(
@@ -236,6 +239,10 @@ def _parts(loop: Loop, ir: KernelIR, defined: Definitions) -> list[Expr]:
     """What a loop is computed from."""
     exprs = [e for s in statements((loop,)) for e in statement_exprs(s)]
     return list(sources(exprs, ir, defined))
+
+
+def _compared(parts: Iterable[Expr]) -> list[Expr]:
+    return [a for e in parts if isinstance(e, Apply) and e.op in COMPARISONS for a in e.args]
 
 
 def _beside(parts: list[Expr], ops: Collection[str]) -> list[bool | int | float]:

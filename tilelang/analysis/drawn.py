@@ -39,7 +39,8 @@ LENGTH = 11  # of ranges that memory bounds
 OUTER = (
     3  # positions of a tile of a loop around, or behind: one may see nothing of two that are cut
 )
-WHOLE = 10  # how large integers of both signs are that no position is made of
+WHOLE = 40  # how large integers of both signs are that no position is made of
+SMALL = np.array([0, 0, 2, 1, 0, 3, -1])  # such integers, or numbers that they are compared with
 APART = 4  # positions between those tiles that are tried
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2**64 by the golden ratio: Knuth, TAOCP 6.4
 UNKNOWN = (LookupError, TypeError, ValueError)  # NumPy has no 2 ** -1 of integers, no max of none
@@ -49,7 +50,7 @@ UNKNOWN = (LookupError, TypeError, ValueError)  # NumPy has no 2 ** -1 of intege
 class Drawn:
     """Memory that is made up.
 
-    rises   with the position
+    rises   with the position, what is `placing` or `ordered`
     sizes   which of MOST, and which iteration of loops over numbers around
     stored  arrays that the kernel changes elsewhere, of which nothing is known
     wanted  names that are computed at all
@@ -57,6 +58,7 @@ class Drawn:
     begins  those of them that say where it begins: at 0, too
     edges   those that say it of any loop: they rise as offsets do
     placing those, and all that positions are made of
+    ordered arrays that comparisons are made of, which an author may know to rise
     most    positions of the loop that are tried, if it is longer than a short one
     axis    the loop
     scale   how large floats of both signs are: more than what they are compared with
@@ -73,6 +75,7 @@ class Drawn:
     begins: frozenset[str]
     edges: frozenset[str]
     placing: frozenset[str]
+    ordered: frozenset[str]
     most: int
     axis: str
     scale: float
@@ -121,7 +124,7 @@ class Drawn:
             mixed, total = mixed * MULTIPLIER, total + positions
         unit = (mixed >> np.uint64(11)) / 2.0**53
         if is_float(dtype):
-            found = 0.5 + total % 64 / 64 + (0.0 if self.rises else unit)
+            found = 0.5 + total % 64 / 64 + (0.0 if self.rising(name) else unit)
             found = found - BELOW if self.sizes == 1 else found
             if self.sizes in SIGNS:
                 found = self.signed(name, total, turn, unit)
@@ -130,28 +133,47 @@ class Drawn:
         elif name in self.bounds:
             length = max(LENGTH, self.most)
             found = length * (total + (self.sizes not in (0, ANY) or name not in self.begins))
-        elif self.sizes in SIGNS and name not in self.placing and np.size(total) > 1:
-            found = np.rint(self.signed(name, total, turn, unit) * WHOLE)
+        elif self._signed(name) and np.size(total) > 1:
+            found = self.whole(name, total, turn, unit)
             found = np.abs(found) if dtype.startswith("uint") else found
-        elif self.rises:
+            found = np.clip(found, np.iinfo(dtype).min, np.iinfo(dtype).max)
+        elif self.rising(name):
             found = most * (1 + total) if name in self.edges else most // 2 + total // 4
         else:
             found = most // 2 + np.floor(unit * (most - most // 2))
             found = found + (most * total if name in self.edges else 0)
         return np.broadcast_to(found.astype(to_numpy(self.dtype(dtype))), shape)
 
+    def _signed(self, name: str) -> bool:
+        """Whether integers have both signs; large ones that rise need not."""
+        large = self.sizes not in SIGNS
+        return self.sizes > 1 and name not in self.placing and not (large and self.rising(name))
+
+    def rising(self, name: str) -> bool:
+        """Whether it is one that rises, if there are some."""
+        return self.rises and (name in self.ordered or name in self.placing)
+
     def signed(self, name: str, total: Array, turn: Turn | None, unit: Array) -> Array:
         """Numbers of both signs: that rise, that have them wherever the loop is, or any."""
         names = [t.name for t in self.ir.tensors]
         own, others = turn or (total, np.asarray(0))
         which = others + (names.index(name) if name in names else 0)
-        if self.rises:
+        if self.rising(name):
             after = TURN[which % len(TURN)]
             return self.scale * np.clip((own - after) / STEEP, -FAR, FAR) + total / 4096
         if self.sizes == ANY:
             return self.scale * (2 * unit - 1)
         first = FIRST[which % len(FIRST)]
         return SIGNED[(own + first) % len(SIGNED)] * (self.scale + unit / 4)
+
+    def whole(self, name: str, total: Array, turn: Turn | None, unit: Array) -> Array:
+        """Integers of both signs; or small ones, also what they may be compared with, or 0."""
+        if self.sizes not in SIGNS:
+            return np.rint((2 * unit - 1) * MOST[self.sizes])
+        if self.sizes != ANY:
+            return np.rint(self.signed(name, total, turn, unit) * WHOLE)
+        own, by = turn[0] if turn else total, max(1, int(self.scale) // 2)
+        return by * (np.maximum(own - 1, 0) if self.rising(name) else SMALL[own % len(SMALL)])
 
     def carried(self, carry: Carry, moment: Moment) -> State:
         """A value of which nothing is known, where it can be made up."""
