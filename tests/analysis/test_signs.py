@@ -130,10 +130,11 @@ def test_of_whatever_numbers(dtype):
     refused(of_groups(FOLDS["above" if dtype == "uint8" else "positive"]), (37, 8), dtype)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int8", "uint8"])
 @pytest.mark.parametrize("place", [of_groups, of_all_columns, of_rows, of_products, added])
-def test_sums_themselves_are_taken(place):
+def test_sums_themselves_are_taken(place, dtype):
     for fold in (lambda v: v, lambda v: 2.0 * v, lambda v: -v):
-        _, facts = parsed(place(fold), (tile.spec((37, 8), "float32"), OFFSETS))
+        _, facts = parsed(place(fold), (tile.spec((37, 8), dtype), OFFSETS))
         assert not facts.folds
 
 
@@ -150,3 +151,26 @@ def test_a_relu_of_each_number_is_taken():
 
     x, offsets = np.ones((37, 8), np.float32), np.array([0, 5, 5, 21, 37], np.int32)
     np.testing.assert_array_equal(kernel(x, offsets), kernel.reference(x, offsets))
+
+
+def rows_less_their_mean(x):
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for t in hl.tile(x.shape[0]):
+        y[t, :] = x[t, :] - x[t, :].mean(0)[None, :]
+    return y
+
+
+def sums_less_their_sum(x):
+    y = hl.zeros([x.shape[0]], dtype=hl.float32)
+    for t in hl.tile(x.shape[0]):
+        each = x[t, :].sum(1)
+        y[t] = each - each.sum(0)
+    return y
+
+
+@pytest.mark.parametrize("function", [rows_less_their_mean, sums_less_their_sum])
+@pytest.mark.parametrize("columns", [1000, 20_000, 128_256])
+def test_rows_may_be_long(function, columns):
+    """Of a vocabulary; nothing was known of rows of more than 18,000 numbers."""
+    with pytest.raises(ParseError, match="goes by which others are in its tile"):
+        parsed(tile.kernel(function), (tile.spec((512, columns), "float32"),))

@@ -52,7 +52,7 @@ COMPARED = 512  # the greatest number that a tile is compared with, of those tha
 BEHIND = 2  # positions behind that number
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 AROUND = ("maximum", "minimum", "add", "sub")  # which may be part of a comparison
-LARGEST = 1 << 17  # elements of a value: a thousand numbers in a hundred rows
+LARGEST = 1 << 22  # elements of a value: 16 positions of a row of 262,144
 
 
 def changes(ir: KernelIR, defined: Definitions, meets: frozenset[str]) -> dict[str, Changed]:

@@ -8,6 +8,7 @@ y[t, :]        what the loop itself has stored there, or what was there before
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -133,7 +134,7 @@ class Drawn:
         elif name in self.bounds:
             length = max(LENGTH, self.most)
             found = length * (total + (self.sizes not in (0, ANY) or name not in self.begins))
-        elif self._signed(name) and np.size(total) > 1:
+        elif self._signed(name):
             found = self.whole(name, total, turn, unit)
             found = np.abs(found) if dtype.startswith("uint") else found
             found = np.clip(found, np.iinfo(dtype).min, np.iinfo(dtype).max)
@@ -145,9 +146,10 @@ class Drawn:
         return np.broadcast_to(found.astype(to_numpy(self.dtype(dtype))), shape)
 
     def _signed(self, name: str) -> bool:
-        """Whether integers have both signs; large ones that rise need not."""
-        large = self.sizes not in SIGNS
-        return self.sizes > 1 and name not in self.placing and not (large and self.rising(name))
+        """Whether integers have both signs; one alone, and large ones that rise, need not."""
+        alone = any(t.name == name and math.prod(t.shape) == 1 for t in self.ir.tensors)
+        rises = self.sizes not in SIGNS and self.rising(name)
+        return self.sizes > 1 and not (alone or rises or name in self.placing)
 
     def rising(self, name: str) -> bool:
         """Whether it is one that rises, if there are some."""
