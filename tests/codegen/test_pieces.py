@@ -25,7 +25,7 @@ def walked(x, keys, values, offsets, kind: hl.constexpr):
         for tm in hl.tile(offsets[g], offsets[g + 1]):
             m = hl.full([tm], -8.0, dtype=hl.float32)
             acc = hl.zeros([tm, N], dtype=hl.float32)
-            for tk in hl.tile(offsets[g], offsets[g + 1], block_size=16):
+            for tk in hl.tile(offsets[g] // 16 * 16, offsets[g + 1], block_size=16):
                 scores = hl.dot(x[tm, :], keys[tk, :].T)
                 scores = hl.where(tm.index[:, None] >= tk.index[None, :], scores, -8.0)
                 best = hl.maximum(m, scores.amax(-1))
@@ -58,7 +58,7 @@ def walked_by_hand(cuts: np.ndarray) -> np.ndarray:
         for row in range(begin, end):
             m = -8.0
             for first in range(begin // 16 * 16, end, 16):
-                keys = [k for k in range(first, first + 16) if begin <= k < end]
+                keys = range(first, min(first + 16, end))
                 scores = [X[row] @ KEYS[k] if k <= row else -8.0 for k in keys]
                 best = max(m, *scores)
                 weights = [s if s > best - 4 else 0.0 for s in scores]

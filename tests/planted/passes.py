@@ -497,23 +497,14 @@ MUTATIONS = (
         test_cuts.test_a_choice_that_ids_in_order_make_right,
     ),
     Mutation(
-        "signs go by where a loop is, and not by how far it has come", drawn.Drawn, "turn",
-        lambda self, load, at, moment: None,
+        "numbers have one sign", drawn, "SIGNS", (),
         lambda: test_signs.test_it_is_refused_wherever_the_loop_is(
             test_signs.of_rows, (4096, 4096), test_signs.FOLDS["positive"]
         ),
     ),
     Mutation(
-        "numbers are small, whatever they are compared with", cuts, "_scale",
-        lambda loop, ir, defined: 1.0,
-        lambda: test_signs.test_it_is_refused_wherever_the_loop_is(
-            test_signs.of_groups, (37, 8), test_signs.FOLDS["above"]
-        ),
-    ),
-    Mutation(
-        "integers are not negative", drawn.Drawn, "signed",
-        lambda self, *given, signed=drawn.Drawn.signed: abs(signed(self, *given)),
-        lambda: test_signs.test_of_whatever_numbers("int8"),
+        "rows are short", cuts, "LARGEST", 1 << 17,
+        lambda: test_signs.test_rows_may_be_long(test_signs.rows_less_their_mean, 20_000),
     ),
     Mutation(
         "integers in memory are of one size", drawn, "MOST", (2,) * 5,

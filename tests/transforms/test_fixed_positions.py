@@ -21,7 +21,7 @@ T, H, D = 30, 2, 8
 LAYOUTS = ([0, 7, 7, 30], [3, 4, 20, 28], [0, 0, 0, 0])
 
 
-def attention(score, weighed=lambda p: p):
+def attention(score, weighed=lambda p: p, block=None):
     @tile.kernel
     def kernel(q, k, v, extra, offsets):
         y = hl.zeros(q.shape, dtype=q.dtype)
@@ -31,7 +31,9 @@ def attention(score, weighed=lambda p: p):
                     m = hl.full([tq], -1e30, dtype=hl.float32)
                     total = hl.zeros([tq], dtype=hl.float32)
                     acc = hl.zeros([tq, q.shape[2]], dtype=hl.float32)
-                    for tk in hl.tile(offsets[g], offsets[g + 1], max_extent=q.shape[0]):
+                    for tk in hl.tile(
+                        offsets[g], offsets[g + 1], block_size=block, max_extent=q.shape[0]
+                    ):
                         s = score(hl.dot(q[tq, h, :], k[tk, h, :].T), extra, h, tq, tk)
                         new = hl.maximum(m, s.amax(-1))
                         p = hl.exp(s - new[:, None])
@@ -108,4 +110,4 @@ def test_gradients_are_those_of_jax(name):
 def test_what_is_not_scaled_alike_is_refused():
     x, offsets = tile.spec((T, H, D), "float32"), tile.spec((4,), "int32")
     with pytest.raises(GradientError, match="changes total in a way that is no sum"):
-        attention(capped, bent).grad_source(x, x, x, tile.spec((2,), "float32"), offsets)
+        attention(capped, bent, 8).grad_source(x, x, x, tile.spec((2,), "float32"), offsets)

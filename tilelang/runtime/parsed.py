@@ -28,6 +28,7 @@ class Remembered:
     parts        the kernels of those, by the same and by which they are
     derived      it is one of those: "backward", or "forward" if it saves what backward reads
     author       the name of the author's kernel that it was derived of
+    alike        of one that goes by no tiles: what is saved for each is read in the same tiles
     """
 
     ir: KernelIR
@@ -39,11 +40,13 @@ class Remembered:
     parts: dict[tuple[frozenset[str], int], Remembered] = field(default_factory=dict)
     derived: str = ""
     author: str = ""
+    alike: bool = False
 
     @functools.cached_property
     def facts(self) -> Facts:
         """What is true of it; ParseError for a mistake that the facts show."""
-        return proved(self.ir)
+        facts = proved(self.ir)
+        return replace(facts, fixed=()) if self.alike else facts
 
     @functools.cached_property
     def meaning(self) -> str:
@@ -75,7 +78,8 @@ class Remembered:
             ir = derivative.forward if n == FORWARD else derivative.launches[n].kernel
             derived = "forward" if n == FORWARD else "backward"
             author = self.author or self.ir.name
-            own = replace(self.rewritten(ir), derived=derived, author=author)
+            alike = not self.facts.fixed
+            own = replace(self.rewritten(ir), derived=derived, author=author, alike=alike)
             self.parts[wanted, n] = self if ir is self.ir else own
         return self.parts[wanted, n]
 
