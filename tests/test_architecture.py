@@ -218,7 +218,7 @@ BUDGET = {
     # forked.py; offsets past a bucket; rules.py; FSDP; shared heads
     # second gradients in torch, of what forward saved
     # views, moved rows in buckets; of torch: names, traced sizes and numbers; words; refusals
-    "runtime": 8_230,  # loops for meshes; that XLA wraps; arrays that are apart; cut tiles
+    "runtime": 8_234,  # loops for meshes; that XLA wraps; arrays that are apart; cut tiles
     "aot": 1570,  # a worker that stays for JAX; tensor memory of sm_100; transfers beside kernels
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
     "autotune": 2762,  # transfers of XLA; what cannot be tuned; schedules; answers of same code
