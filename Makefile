@@ -17,7 +17,7 @@ EVERY       ?=
 
 # Slow tests ask the same of more kernels, forms and layouts: CI runs them too.
 MARKS := not gpu and not tpu$(if $(filter all,$(EVERY)),, and not thorough$(if $(EVERY),, and not slow))
-CASES := $(if $(filter all,$(EVERY)),,$(if $(EVERY),--every 2 --rest thorough --every-slow 4,--every 6))
+CASES := $(if $(filter all,$(EVERY)),,$(if $(EVERY),--every 3 --rest thorough --every-slow 6,--every 6))
 
 # The newest JAX wants a newer Python; pyenv's are found too.
 PYTHON_NEXT ?= $(shell ls -d $$(command -v python3.12) "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12.*/bin/python3.12 2>/dev/null \

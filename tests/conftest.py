@@ -85,9 +85,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`make test` runs every sixth case of a test that has several, CI every second.
+    """`make test` runs every sixth case of a test that has several, CI every third.
 
-    Of the cases that are marked as slow CI runs every fourth; `make thorough` runs all.  Tests of
+    Of the cases that are marked as slow CI runs every sixth; `make thorough` runs all.  Tests of
     one file take turns, as those of `tests.tiers` do.  It goes for tests that compile a program for
     each case, but for goldens and planted bugs, which lie beside this file.
     """
