@@ -162,12 +162,12 @@ def _loop(
         _read(exprs, ir, defined)
         for exprs in ((axis.begin, axis.end), (axis.begin,), tuple(edges_of(ir.axes)))
     )
+    parts = list(sources([e for s in statements((loop,)) for e in statement_exprs(s)], ir, defined))
     memory = Drawn(
         ir, False, 0, outside, wanted, own, begins, every, placing | every,
-        _read(_compared(_parts(loop, ir, defined)), ir, defined), POSITIONS, loop.axis,
-        _scale(loop, ir, defined),
+        _read(_compared(parts), ir, defined), POSITIONS, loop.axis, _scale(parts),
     )  # fmt: skip
-    long = _positions(loop, ir, defined)  # besides: loops inside of many positions are not computed
+    long = _positions(loop.axis, parts)  # besides: loops inside of many positions are not computed
     tried = [(sizes, POSITIONS) for sizes in range(len(MOST))]
     tried += [(sizes, long) for sizes in range(2) if long > POSITIONS]
 
@@ -215,30 +215,23 @@ def _changed(
     return Changed(found, stores, same)
 
 
-def _positions(loop: Loop, ir: KernelIR, defined: Definitions) -> int:
+def _positions(axis: str, parts: list[Expr]) -> int:
     """How many are tried at least: more than any number that its tiles may be compared with."""
-    parts = _parts(loop, ir, defined)
-    if loop.axis not in _tiles(parts):
+    if axis not in _tiles(parts):
         return POSITIONS
     numbers = _beside(parts, COMPARISONS)
     return max([POSITIONS, *(int(n) + BEHIND for n in numbers if 0 <= n <= COMPARED)])
 
 
-def _scale(loop: Loop, ir: KernelIR, defined: Definitions) -> float:
+def _scale(parts: list[Expr]) -> float:
     """How large floats must be to be more than any number that they may be compared with, or 1."""
-    numbers = map(abs, _beside(_parts(loop, ir, defined), (*COMPARISONS, *AROUND)))
+    numbers = map(abs, _beside(parts, (*COMPARISONS, *AROUND)))
     return max([1.0, *(float(2 * n) for n in numbers if n <= COMPARED)])
 
 
 def _read(exprs: Sequence[Expr], ir: KernelIR, defined: Definitions) -> frozenset[str]:
     """The tensors that expressions are computed from."""
     return frozenset(e.tensor for e in sources(exprs, ir, defined) if isinstance(e, Load))
-
-
-def _parts(loop: Loop, ir: KernelIR, defined: Definitions) -> list[Expr]:
-    """What a loop is computed from."""
-    exprs = [e for s in statements((loop,)) for e in statement_exprs(s)]
-    return list(sources(exprs, ir, defined))
 
 
 def _compared(parts: Iterable[Expr]) -> list[Expr]:

@@ -27,7 +27,8 @@ Turn = tuple[Array, Array]
 State = dict[str, Array]  # what could be computed
 MOST = (1, 2, 12, 1 << 10, 1)  # of integers, at least half of it: conditions may ask for either
 BELOW = 3.0  # floats of one size are negative: a maximum may hide what is small
-SIGNS = _, ANY = 2, 4  # sizes of numbers of both signs: conditions may ask for that of a sum
+ANY = 4  # the size of numbers of any sign
+SIGNS = (2, ANY)  # those of both signs: conditions may ask for that of a sum
 # Floats of both signs along a loop, again and again: of 7 or 11 positions from any one on the sum
 # is positive, that of one pair is negative and that of another is not.  Arrays begin at one of
 # FIRST: both numbers of the first pair are negative, and products of two arrays are as such numbers
@@ -37,9 +38,7 @@ FIRST = np.array([1, 2, 5])
 TURN = np.array([1.3, 3.3, 5.3])  # positions from which on numbers that rise are positive
 STEEP, FAR = 8, 2.0  # positions by which they grow by one, and no further than that
 LENGTH = 11  # of ranges that memory bounds
-OUTER = (
-    3  # positions of a tile of a loop around, or behind: one may see nothing of two that are cut
-)
+OUTER = 3  # positions of a tile of a loop around, or behind: one may see none of two that are cut
 WHOLE = 40  # how large integers of both signs are that no position is made of
 SMALL = np.array([0, 0, 2, 1, 0, 3, -1])  # such integers, or numbers that they are compared with
 APART = 4  # positions between those tiles that are tried
@@ -134,7 +133,7 @@ class Drawn:
         elif name in self.bounds:
             length = max(LENGTH, self.most)
             found = length * (total + (self.sizes not in (0, ANY) or name not in self.begins))
-        elif self._signed(name):
+        elif self.both_signs(name):
             found = self.whole(name, total, turn, unit)
             found = np.abs(found) if dtype.startswith("uint") else found
             found = np.clip(found, np.iinfo(dtype).min, np.iinfo(dtype).max)
@@ -145,7 +144,7 @@ class Drawn:
             found = found + (most * total if name in self.edges else 0)
         return np.broadcast_to(found.astype(to_numpy(self.dtype(dtype))), shape)
 
-    def _signed(self, name: str) -> bool:
+    def both_signs(self, name: str) -> bool:
         """Whether integers have both signs; one alone, and large ones that rise, need not."""
         alone = any(t.name == name and math.prod(t.shape) == 1 for t in self.ir.tensors)
         rises = self.sizes not in SIGNS and self.rising(name)

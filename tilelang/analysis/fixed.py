@@ -17,7 +17,7 @@ from dataclasses import replace
 from ..ir import Along, Axis, Index, KernelIR, TileScalar, index_exprs, integers
 from .carries import definitions
 from .facts import Facts, FixedFact
-from .stores import is_cut, sources
+from .stores import fixed_block, is_cut, sources
 from .uses import references
 
 
@@ -39,22 +39,14 @@ def freed(ir: KernelIR) -> KernelIR | None:
     return replace(ir, axes=axes)
 
 
-def _fixed_block(axis: Axis, ir: KernelIR) -> int | None:
-    """How long the author says that tiles are."""
-    bounds = ir.block_size(axis)
-    if axis.fixed is not None or bounds is None:
-        return axis.fixed
-    return bounds.least if bounds.least == bounds.most else None
-
-
 def _is_fixed(axis: Axis, ir: KernelIR) -> bool:
     """Whether there would be several tiles of another block."""
-    return _fixed_block(axis, ir) is not None and is_cut(replace(axis, block=axis.name))
+    return fixed_block(axis, ir) is not None and is_cut(replace(axis, block=axis.name))
 
 
 def _elsewhere(axis: Axis, ir: KernelIR) -> bool:
     """Whether its first tile may begin elsewhere than at a multiple of the block in an array."""
-    at_multiple = integers.is_multiple(axis.begin, _fixed_block(axis, ir) or 1)
+    at_multiple = integers.is_multiple(axis.begin, fixed_block(axis, ir) or 1)
     indexed = (e for site in references(ir.body) for e in site.index)
     return not at_multiple or any(_moves(e, axis.name) for e in indexed)
 
