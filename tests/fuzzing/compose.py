@@ -24,6 +24,7 @@ from tests.fuzzing.headed import headed
 from tests.fuzzing.inputs import case
 from tests.fuzzing.kept import kept
 from tests.fuzzing.layered import layered
+from tests.fuzzing.limited import limited
 from tests.fuzzing.narrow import narrowed
 from tests.fuzzing.parted import parted
 from tests.fuzzing.program import (
@@ -38,6 +39,7 @@ from tests.fuzzing.program import (
     from_0,
     parts,
 )
+from tests.fuzzing.ranked import ranked
 from tests.fuzzing.relocated import relocated
 from tests.fuzzing.repeated import repeated
 from tests.fuzzing.shared import shared
@@ -75,6 +77,7 @@ TWICE = 0.06  # of the programs
 REPEATED = 0.05  # of the programs
 CARRIED = 0.06  # of the programs
 WEIGHED = 0.05  # of the programs
+RANKED = 0.04  # of the programs
 REWRITTEN = 0.05  # of the programs
 VIEWED = 0.3  # of the programs
 ALWAYS = 0.9  # of those that are rewritten
@@ -94,6 +97,7 @@ FIXED = 0.12  # of the programs have a block_size
 COUNTED = 0.4  # of those with products along a loop whose tiles can be counted
 ENDS = 0.08  # of the programs with ragged loops
 CLIPPED = 0.06  # of the programs that reduce tiles
+LIMITED = 0.08  # of the programs
 FOLDED = 0.12  # of the programs with columns that nothing sums along
 AS_THEY_ARE = 0.7  # of those, which changes make something else of
 LAST = (
@@ -104,6 +108,7 @@ LAST = (
     ("ends", ends, ENDS),
     ("folded", folded, FOLDED),
     ("clipped", clipped, CLIPPED),
+    ("limited", limited, LIMITED),
 )  # changes that others know nothing of, in this order
 
 
@@ -150,6 +155,8 @@ def compose(seed: int, sized: bool = True) -> Composed:
             program, softmax = repeated(rng), False
         elif boxed := random.Random(f"boxes {seed} {attempt}").random() < BOXES:
             program, softmax = boxes(rng), False
+        elif sized and random.Random(f"ranked {seed} {attempt}").random() < RANKED:
+            program, softmax = ranked(rng), False
         elif sized and random.Random(f"added2 {seed} {attempt}").random() < ADDED:
             program, softmax = added(rng), False
         else:

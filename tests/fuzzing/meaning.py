@@ -44,6 +44,7 @@ from tests.fuzzing.program import (
     Unary,
     Update,
     Value,
+    Where,
     Whole,
     held,
     parts,
@@ -62,6 +63,8 @@ UNARY = {
 }
 DETACHED = ("detached", "cut off", "stopped")
 BINARY = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "max": np.maximum}
+COMPARED = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
+COMPARED |= {"==": np.equal}
 UPDATED = {"max": np.maximum, "scale": np.multiply, "set": lambda old, new: new}
 UPDATED |= {"turn": lambda old, new: new - old}
 UPDATED |= {"blend": lambda old, new: old + 0.5 * (new - old)}
@@ -353,6 +356,9 @@ def _value(run: Run, value: Value, values: Mapping[str, Named]) -> Named:
             pair = (_value(run, left, values), _value(run, right, values))
             even = Named(run.order({axis}), run.at[axis] % 2 == 0)
             return _together(run, np.where, even, *pair)
+        case Where(op, left, right, yes, no):
+            one, other, *some = (_value(run, v, values) for v in (left, right, yes, no))
+            return _together(run, np.where, _together(run, COMPARED[op], one, other), *some)
         case Seen(axis, inner, other):
             found = _value(run, inner, values)
             return _together(run, np.where, _seen(run, axis), found, Named((), np.asarray(other)))

@@ -288,6 +288,17 @@ class Even:
 
 
 @dataclass(frozen=True)
+class Where:
+    """`yes` where the two values compare so, else `no`: "<", "<=", ">", ">=" or "=="."""
+
+    op: str
+    left: Value
+    right: Value
+    yes: Value
+    no: Value
+
+
+@dataclass(frozen=True)
 class Seen:
     """`value` where a position of a causal axis is seen by one of `axis.until`, else `other`."""
 
@@ -319,7 +330,7 @@ class Dot:
 
 
 Leaf = Number | Ref | Load | Masked | Whole | Native | Scalar | Position | TileNumber | Looked
-Value = Leaf | Chosen | Joined | Unary | Binary | Even | Seen | Reduce | Dot
+Value = Leaf | Chosen | Joined | Unary | Binary | Even | Where | Seen | Reduce | Dot
 
 
 # ---------------------------------------------------------------- statements

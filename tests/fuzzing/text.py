@@ -42,6 +42,7 @@ from tests.fuzzing.program import (
     Unary,
     Update,
     Value,
+    Where,
     Whole,
     held,
     parts,
@@ -423,6 +424,9 @@ def _value(scope: Scope, value: Value) -> Text:
             dims, (_, *texts) = _together(scope, (Position(axis), left, right))
             even = Text(scope.order({axis}), f"({axis}.index % 2 == 0)")
             return Text(dims, f"hl.where({_broadcast(even, dims)}, {texts[0]}, {texts[1]})")
+        case Where(op, left, right, yes, no):
+            dims, (one, other, *texts) = _together(scope, (left, right, yes, no))
+            return Text(dims, f"hl.where({one} {op} {other}, {texts[0]}, {texts[1]})")
         case Seen():
             return _seen(scope, value)
         case Dot():

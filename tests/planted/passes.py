@@ -16,6 +16,7 @@ from tests.analysis import (
     test_order,
     test_positions_in_tiles,
     test_signs,
+    test_ties,
 )
 from tests.codegen import (
     test_block_groups,
@@ -308,6 +309,11 @@ MUTATIONS = (
         lambda: test_wide_operands.test_numbers_are_what_they_were("uint8", "tpu:v5e"),
     ),
     Mutation(
+        "powers of two are computed in 16 bits", wide_operands, "OF_BFLOAT16",
+        wide_operands.OF_BFLOAT16 | {"exp2", "pow"},
+        lambda: test_wide_operands.test_powers_of_two_are_exact_in_16_bits("cpu"),
+    ),
+    Mutation(
         "single rows of narrow integers are as wide as their sum", lower, "_one_row", _summed,
         lambda: test_wide_operands.test_sums_of_narrow_integers_wrap("int8", "cpu"),
     ),
@@ -503,11 +509,51 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "nothing is as great as another", drawn.Drawn, "tied",
+        lambda memory, name, total, turn, more: total + more,
+        lambda: test_ties.test_what_goes_by_ties_in_one_tile_is_refused(
+            test_ties.last_of_first_tile, 0, "bfloat16"
+        ),
+    ),
+    Mutation(
+        "the least of a tie is never the first", drawn, "TIED",
+        dict.fromkeys(drawn.TIED, drawn.TIED[5]),
+        lambda: test_ties.test_what_goes_by_ties_in_one_tile_is_refused(
+            test_ties.weight_of_one_tile, 4, "bfloat16"
+        ),
+    ),
+    Mutation(
+        "numbers that are met by chance are few", cuts, "MOST", drawn.MOST[: min(drawn.TIED)],
+        lambda: test_ties.test_what_goes_by_a_limit_is_refused(
+            test_ties.LIMITED["twice the small"]
+        ),
+    ),
+    Mutation(
+        "every tile is whole", cuts, "SHORTER", (),
+        lambda: test_ties.test_what_goes_by_a_limit_is_refused(
+            test_ties.LIMITED["every other of a tile"]
+        ),
+    ),
+    Mutation(
+        "what is summed and compared rises", cuts, "_ordered",
+        lambda compared, ir, defined: cuts._read(compared, ir, defined),
+        lambda: test_ties.test_what_goes_by_a_limit_is_refused(
+            test_ties.LIMITED["a product until it is enough"]
+        ),
+    ),
+    Mutation(
+        "a place is a tile's wherever its name is", cuts, "_places",
+        lambda entry, defined: cuts._tiles(
+            [e for p in cuts.index_exprs(entry) for e in cuts.walk(p)]
+        ),
+        lambda: test_ties.test_places_that_do_not_name_a_tile_alone_are_refused(test_ties.turned),
+    ),
+    Mutation(
         "rows are short", cuts, "LARGEST", 1 << 17,
         lambda: test_signs.test_rows_may_be_long(test_signs.rows_less_their_mean, 20_000),
     ),
     Mutation(
-        "integers in memory are of one size", drawn, "MOST", (2,) * 5,
+        "integers in memory are of one size", drawn, "MOST", (2,) * drawn.TRIES,
         lambda: test_cuts.test_a_condition_that_memory_decides(500),
     ),
     Mutation(
@@ -541,8 +587,8 @@ MUTATIONS = (
         test_positions_in_tiles.test_what_the_next_turn_of_a_loop_around_stores_over_is_taken,
     ),
     Mutation(
-        "a place that names its tile is one of its positions", cuts, "_tiles",
-        lambda parts: set(),
+        "a place that names its tile is one of its positions", cuts, "_places",
+        lambda entry, defined: set(),
         test_positions_in_tiles.test_a_place_for_each_tile_is_taken,
     ),
     Mutation(

@@ -23,13 +23,16 @@ from ..ir import (
     Body,
     Const,
     Expr,
+    Index,
     KernelIR,
     Load,
     Loop,
     Stmt,
     Store,
     Tensor,
+    TileIndex,
     TileScalar,
+    Var,
     children,
     statement_exprs,
     statements,
@@ -37,8 +40,9 @@ from ..ir import (
 )
 from ..ir.traversal import edges_of, index_exprs
 from ..language.moment import Array, Covered, Moment
+from ..language.op import kind_of
 from .carries import Definitions, depends_on, sources_of
-from .drawn import MOST, UNKNOWN, Drawn, State, worth
+from .drawn import LONGEST, MOST, TIED, UNKNOWN, Drawn, State, worth
 from .placed import Place, loops, placed
 from .stores import folds_over, is_free, sources
 from .uses import references
@@ -46,11 +50,12 @@ from .written import CLOSE, Changed, Noted, differing, placed_at, unknown
 
 RISES = (False, True)  # an author may know that ids rise, or times
 CUTS = (2, 16)  # blocks
+SHORTER = (1, 3, 9, 11)  # sizes with which the first tile has one position, if it may
 POSITIONS = 7  # of a loop, if it is longer than a short one
-LONGEST = 16  # positions of a short loop
 COMPARED = 512  # the greatest number that a tile is compared with, of those that are tried
 BEHIND = 2  # positions behind that number
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+BOUNDS = (*COMPARISONS, "maximum", "minimum")  # of which one side may be a limit
 AROUND = ("maximum", "minimum", "add", "sub")  # which may be part of a comparison
 LARGEST = 1 << 22  # elements of a value: 16 positions of a row of 262,144
 
@@ -111,13 +116,33 @@ def _stores(ir: KernelIR, defined: Definitions) -> list[_Stored]:
     for store, around in placed(ir.body):
         if isinstance(store, Store):
             exprs = [*statement_exprs(store), *edges_of(ir.axis(a) for a in around)]
-            index = [e for entry in store.index for e in index_exprs(entry)]
-            parts, named = (list(sources(e, ir, defined)) for e in (exprs, index))
+            parts = list(sources(exprs, ir, defined))
             tiles = _tiles(parts) | {a for e in parts for a in folds_over(e)}
             names = frozenset[str]().union(*(sources_of(e, defined) for e in exprs))
             array = ir.root(store.tensor)
-            found.append(_Stored(array, around, frozenset(tiles), frozenset(_tiles(named)), names))
+            places = frozenset[str]().union(*(_places(e, defined) for e in store.index))
+            found.append(_Stored(array, around, frozenset(tiles), places, names))
     return found
+
+
+def _places(entry: Index, defined: Definitions) -> set[str]:
+    """The tiles of which an entry of an index is one position, as the author says: not one that
+    memory says, nor one for each position of the tile."""
+    rest, named, lanes = [*index_exprs(entry)], set[str](), set[str]()
+    while rest:
+        match expr := rest.pop():
+            case Load():
+                continue
+            case Var(name) if name in defined.values:
+                rest.append(defined.values[name])
+            case TileScalar(axis):
+                named.add(axis)
+            case TileIndex(axis):
+                lanes.add(axis)
+            case _:
+                pass
+        rest += children(expr)
+    return named - lanes
 
 
 def _tiles(parts: list[Expr]) -> set[str]:
@@ -165,10 +190,12 @@ def _loop(
     parts = list(sources([e for s in statements((loop,)) for e in statement_exprs(s)], ir, defined))
     memory = Drawn(
         ir, False, 0, outside, wanted, own, begins, every, placing | every,
-        _read(_compared(parts), ir, defined), POSITIONS, loop.axis, _scale(parts),
+        _ordered(_compared(parts), ir, defined), POSITIONS, loop.axis, _scale(parts),
     )  # fmt: skip
     long = _positions(loop.axis, parts)  # besides: loops inside of many positions are not computed
-    tried = [(sizes, POSITIONS) for sizes in range(len(MOST))]
+    bounded = any(isinstance(e, Apply) and e.op in BOUNDS for e in parts)
+    several = len(MOST) if bounded else min(TIED)  # limits are met by chance
+    tried = [(sizes, POSITIONS) for sizes in range(several)]
     tried += [(sizes, long) for sizes in range(2) if long > POSITIONS]
 
     def ways(rises: bool) -> Iterator[Changed]:
@@ -182,7 +209,7 @@ def _loop(
         if carries or stores:
             rising = _of_any(ways(RISES[1]))
             carries, stores = carries & rising[0], stores & rising[1]
-    return Changed(carries, stores, frozenset.intersection(*(c.same for c in found[: len(MOST)])))
+    return Changed(carries, stores, frozenset.intersection(*(c.same for c in found[:several])))
 
 
 def _of_any(found: Iterable[Changed]) -> tuple[frozenset[str], frozenset[int]]:
@@ -234,6 +261,30 @@ def _read(exprs: Sequence[Expr], ir: KernelIR, defined: Definitions) -> frozense
     return frozenset(e.tensor for e in sources(exprs, ir, defined) if isinstance(e, Load))
 
 
+def _ordered(compared: list[Expr], ir: KernelIR, defined: Definitions) -> frozenset[str]:
+    """The tensors whose numbers are compared as they are, or the greatest of them.
+
+    Of a sum that is compared nobody knows that what it is made of rises.
+    """
+    carries = {c.name: c for loop, _ in loops(ir).values() for c in loop.carries}
+    carries |= dict(defined.outs)
+    rest, met, found = [*compared], set[str](), set[str]()
+    while rest:
+        match expr := rest.pop():
+            case Apply(op) if op == "sum" or kind_of(op) == "contract":
+                continue
+            case Var(name) if name not in met:
+                met.add(name)
+                rest += [defined.values[name]] if name in defined.values else []
+                rest += [carries[name].init, carries[name].next] if name in carries else []
+            case Load(tensor):
+                found.add(tensor)
+            case _:
+                pass
+        rest += children(expr)
+    return frozenset(found)
+
+
 def _compared(parts: Iterable[Expr]) -> list[Expr]:
     return [a for e in parts if isinstance(e, Apply) and e.op in COMPARISONS for a in e.args]
 
@@ -245,16 +296,22 @@ def _beside(parts: list[Expr], ops: Collection[str]) -> list[bool | int | float]
 
 
 def _cut(axis: str, block: int, memory: Drawn, moment: Moment) -> list[Covered]:
-    """A loop, or the first positions of it, in tiles of a block; they have numbers where all do."""
+    """A loop, or the first positions of it, in tiles of a block; they have numbers where all do.
+
+    Tiles of a range that begins anywhere are cut where memory is: the first may be shorter.
+    """
     known, begin = memory.ir.axis(axis), memory.begin(axis, moment)
     length = int(worth({axis: known.end}, moment).get(axis, begin)) - begin
     most = max(LONGEST, memory.most) if 1 < length <= LONGEST else memory.most
     end = begin + (min(length, most) if length > 1 else most)
-    starts = range(begin, end, block)
-    numbers = range(len(starts)) if known.static and begin == 0 else [None] * len(starts)
-    count = len(starts) if known.static and begin == 0 else None
-    pairs = zip(starts, numbers, strict=True)
-    return [Covered(s, min(s + block, end), n, count, block) for s, n in pairs]
+    from_0 = known.static is not None and begin == 0
+    shorter = block == CUTS[0] and memory.sizes in SHORTER and not from_0
+    before = block - 1 if shorter else 0
+    starts = [max(s, begin) for s in range(begin - before, end, block)]
+    ends = [*starts[1:], end]
+    if not from_0:
+        return [Covered(s, e, None, None, block) for s, e in zip(starts, ends, strict=True)]
+    return [Covered(s, e, n, len(starts), block) for n, (s, e) in enumerate(zip(starts, ends))]
 
 
 def _wanted(ir: KernelIR, loop: Loop, defined: Definitions) -> frozenset[str]:

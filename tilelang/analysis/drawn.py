@@ -1,7 +1,8 @@
 """Drawn: memory that is made up, for bodies of loops that are computed before there is any call.
 
 x[t, :]        floats near 1 or -2, one for each position, that grow, so that maxima move; or of
-               both signs, so that sums of two positions have others than those of all
+               both signs, so that sums of two positions have others than those of all; or
+               of two numbers, so that one is as great as another
 offsets[g]     integers of about MOST: conditions may ask for small ones or large ones
 y[t, :]        what the loop itself has stored there, or what was there before
 """
@@ -25,10 +26,16 @@ from .written import Noted, seen
 Key = TypeVar("Key")
 Turn = tuple[Array, Array]
 State = dict[str, Array]  # what could be computed
-MOST = (1, 2, 12, 1 << 10, 1)  # of integers, at least half of it: conditions may ask for either
+TRIES = 16
+# Of integers, and at least half of it: conditions may ask for either.
+MOST = (1, 2, 12, 1 << 10) + (1,) * (TRIES - 4)
 BELOW = 3.0  # floats of one size are negative: a maximum may hide what is small
-ANY = 4  # the size of numbers of any sign
-SIGNS = (2, ANY)  # those of both signs: conditions may ask for that of a sum
+ANY = (4, *range(8, TRIES))  # the sizes of numbers of any sign, again and again: others are limits
+SIGNS = (2, *ANY)  # those of both signs: conditions may ask for that of a sum
+# What is compared is one of two numbers: several are the greatest, also in one tile.  What is not
+# has its greatest and its least between the first and the last of these, or first of all.
+TIES = np.array([2, 1, 2, 2, 1, 2, 1])
+TIED = {5: {2: 3, 3: 1}, 6: {0: 1, 1: 0}, 7: {0: 3, 1: 4}}
 # Floats of both signs along a loop, again and again: of 7 or 11 positions from any one on the sum
 # is positive, that of one pair is negative and that of another is not.  Arrays begin at one of
 # FIRST: both numbers of the first pair are negative, and products of two arrays are as such numbers
@@ -37,7 +44,9 @@ SIGNED = np.array([1.2, -0.2, -0.4, -0.4, 1.3, -0.5, -0.4])
 FIRST = np.array([1, 2, 5])
 TURN = np.array([1.3, 3.3, 5.3])  # positions from which on numbers that rise are positive
 STEEP, FAR = 8, 2.0  # positions by which they grow by one, and no further than that
+EXACT = 1 << 12  # of one: products of floats and their sums are exact, in any order
 LENGTH = 11  # of ranges that memory bounds
+LONGEST = 16  # positions of a short loop
 OUTER = 3  # positions of a tile of a loop around, or behind: one may see none of two that are cut
 WHOLE = 40  # how large integers of both signs are that no position is made of
 SMALL = np.array([0, 0, 2, 1, 0, 3, -1])  # such integers, or numbers that they are compared with
@@ -128,11 +137,14 @@ class Drawn:
             found = found - BELOW if self.sizes == 1 else found
             if self.sizes in SIGNS:
                 found = self.signed(name, total, turn, unit)
+            elif self.sizes in TIED:
+                found = self.scale * self.tied(name, total, turn, unit / 8)
+            found = np.rint(found * EXACT) / EXACT
         elif dtype == "bool":
             found = unit < 0.5
         elif name in self.bounds:
             length = max(LENGTH, self.most)
-            found = length * (total + (self.sizes not in (0, ANY) or name not in self.begins))
+            found = length * (total + (self.sizes not in (0, ANY[0]) or name not in self.begins))
         elif self.both_signs(name):
             found = self.whole(name, total, turn, unit)
             found = np.abs(found) if dtype.startswith("uint") else found
@@ -147,7 +159,7 @@ class Drawn:
     def both_signs(self, name: str) -> bool:
         """Whether integers have both signs; one alone, and large ones that rise, need not."""
         alone = any(t.name == name and math.prod(t.shape) == 1 for t in self.ir.tensors)
-        rises = self.sizes not in SIGNS and self.rising(name)
+        rises = self.sizes < ANY[0] and self.sizes not in SIGNS and self.rising(name)
         return self.sizes > 1 and not (alone or rises or name in self.placing)
 
     def rising(self, name: str) -> bool:
@@ -159,22 +171,40 @@ class Drawn:
         names = [t.name for t in self.ir.tensors]
         own, others = turn or (total, np.asarray(0))
         which = others + (names.index(name) if name in names else 0)
-        if self.rising(name):
-            after = TURN[which % len(TURN)]
-            return self.scale * np.clip((own - after) / STEEP, -FAR, FAR) + total / 4096
-        if self.sizes == ANY:
+        if self.sizes in ANY and not (turn and self.rising(name)):
             return self.scale * (2 * unit - 1)
+        if self.rising(name):
+            chance = crc32(f"{self.sizes} {name}".encode()) / 2**32
+            any_one = self.sizes in ANY
+            after = LENGTH * chance if any_one else TURN[which % len(TURN)]
+            by = 1 + STEEP * chance if any_one else STEEP
+            return self.scale * np.clip((own - after) / by, -FAR, FAR) + total / 4096
         first = FIRST[which % len(FIRST)]
         return SIGNED[(own + first) % len(SIGNED)] * (self.scale + unit / 4)
 
     def whole(self, name: str, total: Array, turn: Turn | None, unit: Array) -> Array:
         """Integers of both signs; or small ones, also what they may be compared with, or 0."""
-        if self.sizes not in SIGNS:
+        if self.sizes in TIED:
+            found = self.tied(name, total, turn, unit / 8)
+            return found if name in self.ordered else np.rint(found * WHOLE)
+        if self.sizes < ANY[0] and self.sizes not in SIGNS:
             return np.rint((2 * unit - 1) * MOST[self.sizes])
-        if self.sizes != ANY:
+        if self.sizes not in ANY:
             return np.rint(self.signed(name, total, turn, unit) * WHOLE)
         own, by = turn[0] if turn else total, max(1, int(self.scale) // 2)
         return by * (np.maximum(own - 1, 0) if self.rising(name) else SMALL[own % len(SMALL)])
+
+    def tied(self, name: str, total: Array, turn: Turn | None, more: Array) -> Array:
+        """One of two numbers; where they rise, the first is less than all others.
+
+        What is not compared is neither least nor greatest at the first or the last of a tie.
+        """
+        own = turn[0] if turn else total
+        if name not in self.ordered:
+            middle = 2 + own * 5 % LONGEST / (2 * LONGEST)
+            ends = TIED[self.sizes]
+            return np.select([own == at for at in ends], [*ends.values()], middle) + more
+        return np.minimum(own, 1) if self.rising(name) else TIES[own % len(TIES)]
 
     def carried(self, carry: Carry, moment: Moment) -> State:
         """A value of which nothing is known, where it can be made up."""
@@ -198,8 +228,8 @@ class Drawn:
             begin += self.sizes * APART
             return Covered(begin, begin + OUTER)
         begin, end = known.static or (begin, begin + MOST[self.sizes])
-        share = 0 if self.sizes == ANY else self.sizes
-        at = begin + (max(end - begin, 1) - 1) * share // (len(MOST) - 2)
+        share = self.sizes if self.sizes < ANY[0] else 0
+        at = begin + (max(end - begin, 1) - 1) * share // (ANY[0] - 1)
         return Covered(at, at + 1)
 
 

@@ -2,6 +2,7 @@
 
     a + b, of int8                     ->   cast(cast(a, int32) + cast(b, int32), int8)
     s - 1, of a bfloat16 number        ->   cast(cast(s, float32) - 1, bfloat16)
+    exp2(x), of bfloat16               ->   cast(exp2(cast(x, float32)), bfloat16)
     argmax(x), isnan(x), of bfloat16   ->   argmax(cast(x, float32)), isnan(cast(x, float32))
     sum(n), of uint32                  ->   cast(sum(cast(n, int32)), uint32)
     max(n), of uint32                  ->   cast(max(cast(n, int32) - 2**31) - 2**31, uint32)
@@ -33,15 +34,26 @@ WIDE = ("float32", "int32")  # any operation is one of these
 # are not among them: where they are of 16 bits their masks are too, and meet no masks of 32 bits.
 # Nor are sin and cos: on v6e and 7x it fails in their test for infinities.
 OF_BFLOAT16 = names(
-    "add sub mul div neg abs relu minimum maximum exp exp2 log log1p sqrt rsqrt tanh erf"
-    " sigmoid silu gelu_tanh gelu_erf softplus floor ceil round trunc sign pow"
+    "add sub mul div neg abs relu minimum maximum exp log log1p sqrt rsqrt tanh erf"
+    " sigmoid silu gelu_tanh gelu_erf softplus floor ceil round trunc sign"
     " where sum max min"
 )
+# Nor these, of any float of 16 bits and on CPUs: exp2 is exp(x * log(2)) and pow exp(y * log(x)),
+# and a power of 32 and more is off by 1/8 where such a product is rounded to 8 bits.
+BY_PRODUCTS = names("exp2 pow")
 
 
-def wide_operands(kernel: ir.KernelIR) -> ir.KernelIR:
-    """The kernel with operands that the compiler of TPUs takes."""
-    return kernel.mapped(rebuilding(lambda e: _widened(e) if isinstance(e, ir.Apply) else None))
+def wide_operands(kernel: ir.KernelIR, *, interpreted: bool = False) -> ir.KernelIR:
+    """The kernel with operands that the compiler of TPUs takes; for interpreters, with those that
+    XLA computes exactly enough."""
+
+    def made(expr: ir.Expr) -> ir.Expr | None:
+        if not isinstance(expr, ir.Apply):
+            return None
+        narrow = expr.op in BY_PRODUCTS and is_float(expr.type.dtype)
+        return _widened(expr) if narrow or not interpreted else expr
+
+    return kernel.mapped(rebuilding(made))
 
 
 def _widened(expr: ir.Apply) -> ir.Expr:

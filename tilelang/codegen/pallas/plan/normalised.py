@@ -43,7 +43,7 @@ def normalised(
     those in scalar memory are made flat; single rows become scatters and gathers while loads are
     where the author wrote them; and gathers get statements of their own late, because no pass after
     that may write a load anywhere.  Rows that are combined where they are stored are then found,
-    and what is left is computed as TPUs compute; interpreters compute as it is.
+    and what is left is computed as TPUs compute; interpreters compute most of it as it is.
     """
     facts, kernel, wide = problem.facts, problem.ir, not target.interpreted
     refuse_stale(kernel)
@@ -69,7 +69,8 @@ def normalised(
         ("scatter_rows", lambda k: scatter_rows(k, target)),
         ("gather_columns", lambda k: gather_columns(k, target)),
         ("separate_gathers", separate_gathers),
-        *((("wide_carries", wide_carries), ("wide_operands", wide_operands)) if wide else ()),
+        *((("wide_carries", wide_carries),) if wide else ()),
+        ("wide_operands", lambda k: wide_operands(k, interpreted=not wide)),
     )
     for name, run in passes:
         kernel = run(kernel)
