@@ -258,10 +258,10 @@ def test_every_way_to_shard():
 
 
 @pytest.mark.slow
-def test_half_of_the_ways_to_shard():
-    half = sorted(every() - {*REFUSED})[::2]
-    found = lines(*half)
-    assert sorted(found) == half
+def test_a_fourth_of_the_ways_to_shard():
+    some = sorted(every() - {*REFUSED})[::4]
+    found = lines(*some)
+    assert sorted(found) == some
     agrees(found)
 
 
