@@ -39,6 +39,7 @@ from ..ir import (
     walk,
 )
 from ..ir.traversal import edges_of, index_exprs
+from ..language.dtypes import is_float
 from ..language.moment import Array, Covered, Moment
 from ..language.op import kind_of
 from .carries import Definitions, depends_on, sources_of
@@ -46,7 +47,7 @@ from .drawn import LONGEST, MOST, TIED, UNKNOWN, Drawn, State, worth
 from .placed import Place, loops, placed
 from .stores import folds_over, is_free, sources
 from .uses import references
-from .written import CLOSE, Changed, Noted, differing, placed_at, unknown
+from .written import Changed, Noted, apart, differing, placed_at, unknown
 
 RISES = (False, True)  # an author may know that ids rise, or times
 CUTS = (2, 16)  # blocks
@@ -190,7 +191,8 @@ def _loop(
     parts = list(sources([e for s in statements((loop,)) for e in statement_exprs(s)], ir, defined))
     memory = Drawn(
         ir, False, 0, outside, wanted, own, begins, every, placing | every,
-        _ordered(_compared(parts), ir, defined), POSITIONS, loop.axis, _scale(parts),
+        _ordered(_compared(parts), ir, defined), POSITIONS, loop.axis,
+        _scale(parts, floats=True), _scale(parts, floats=False),
     )  # fmt: skip
     long = _positions(loop.axis, parts)  # besides: loops inside of many positions are not computed
     bounded = any(isinstance(e, Apply) and e.op in BOUNDS for e in parts)
@@ -246,13 +248,14 @@ def _positions(axis: str, parts: list[Expr]) -> int:
     """How many are tried at least: more than any number that its tiles may be compared with."""
     if axis not in _tiles(parts):
         return POSITIONS
-    numbers = _beside(parts, COMPARISONS)
+    numbers = [c.value for c in _beside(parts, COMPARISONS)]
     return max([POSITIONS, *(int(n) + BEHIND for n in numbers if 0 <= n <= COMPARED)])
 
 
-def _scale(parts: list[Expr]) -> float:
-    """How large floats must be to be more than any number that they may be compared with, or 1."""
-    numbers = map(abs, _beside(parts, (*COMPARISONS, *AROUND)))
+def _scale(parts: list[Expr], floats: bool) -> float:
+    """How large floats, or integers, must be to be more than what they are compared with, or 1."""
+    found = _beside(parts, (*COMPARISONS, *AROUND))
+    numbers = (abs(c.value) for c in found if is_float(c.type.dtype) == floats)
     return max([1.0, *(float(2 * n) for n in numbers if n <= COMPARED)])
 
 
@@ -289,10 +292,10 @@ def _compared(parts: Iterable[Expr]) -> list[Expr]:
     return [a for e in parts if isinstance(e, Apply) and e.op in COMPARISONS for a in e.args]
 
 
-def _beside(parts: list[Expr], ops: Collection[str]) -> list[bool | int | float]:
+def _beside(parts: list[Expr], ops: Collection[str]) -> list[Const]:
     """Numbers that something is compared with, or so combined."""
     pairs = (e.args for e in parts if isinstance(e, Apply) and e.op in ops)
-    return [a.value for args in pairs for a in args if isinstance(a, Const)]
+    return [a for args in pairs for a in args if isinstance(a, Const)]
 
 
 def _cut(axis: str, block: int, memory: Drawn, moment: Moment) -> list[Covered]:
@@ -454,4 +457,4 @@ def _stored(body: Body, memory: Drawn, moment: Moment) -> Iterator[Array | None]
 
 
 def _differ(one: Array, other: Array) -> bool:
-    return not np.allclose(one, other, rtol=CLOSE, atol=CLOSE, equal_nan=True)
+    return bool(apart(one, other).any())

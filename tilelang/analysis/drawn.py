@@ -71,6 +71,7 @@ class Drawn:
     most    positions of the loop that are tried, if it is longer than a short one
     axis    the loop
     scale   how large floats of both signs are: more than what they are compared with
+    whole_scale  the same of integers
     log     what was stored so far
     origin  where the loop begins
     """
@@ -88,6 +89,7 @@ class Drawn:
     most: int
     axis: str
     scale: float
+    whole_scale: float
     log: list[Noted] = field(default_factory=list)
     origin: int = 0
 
@@ -191,7 +193,7 @@ class Drawn:
             return np.rint((2 * unit - 1) * MOST[self.sizes])
         if self.sizes not in ANY:
             return np.rint(self.signed(name, total, turn, unit) * WHOLE)
-        own, by = turn[0] if turn else total, max(1, int(self.scale) // 2)
+        own, by = turn[0] if turn else total, max(1, int(self.whole_scale) // 2)
         return by * (np.maximum(own - 1, 0) if self.rising(name) else SMALL[own % len(SMALL)])
 
     def tied(self, name: str, total: Array, turn: Turn | None, more: Array) -> Array:

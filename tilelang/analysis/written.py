@@ -16,6 +16,8 @@ from ..ir import Tensor
 from ..language.moment import Array
 
 CLOSE = 1e-4  # of values near 1 in float32, which the order of a sum changes by 1e-6
+LARGEST = float(np.finfo(np.float32).max)  # what is larger may be what sums of it left, in float64
+NOISE = 1e-12  # of those
 FACTOR = np.int64(0x5851F42D4C957F2D)  # of Knuth's MMIX: one number for several positions
 COMPARED = 1 << 14  # places of an array: of rows of a hundred thousand numbers, every sixtieth
 COMBINED = {"add": (np.add, 0.0), "maximum": (np.maximum, -np.inf), "minimum": (np.minimum, np.inf)}
@@ -101,14 +103,21 @@ def _compared(
     thin = partial(_thinned, of=-(-many // COMPARED))
     (places, values, stores), (same, others, elsewhere) = map(_left, map(thin, (left, right)))
     both, at, to = np.intersect1d(places, same, return_indices=True)
-    apart = ~np.isclose(values[at], others[to], rtol=CLOSE, atol=CLOSE, equal_nan=True)
-    found = {*stores[at[apart]].tolist()}
+    found = {*stores[at[apart(values[at], others[to])]].tolist()}
     kept = _before([*left, *right], tensor)
     for where, what, who in ((places, values, stores), (same, others, elsewhere)) if alone else ():
         own = ~np.isin(where, both)
         changed = ~np.isclose(what[own], kept, rtol=CLOSE, atol=CLOSE)  # nothing is what nan is
         found |= {*who[own][changed].tolist()}
     return found
+
+
+def apart(one: Array, other: Array) -> Array:
+    """Where two results are not the same number."""
+    sizes = np.abs(np.concatenate([np.ravel(one), np.ravel(other)]))
+    largest = float(sizes.max(initial=0, where=np.isfinite(sizes)))
+    least = CLOSE if largest <= LARGEST else largest * NOISE
+    return ~np.isclose(one, other, rtol=CLOSE, atol=least, equal_nan=True)
 
 
 def _thinned(log: Sequence[Noted], of: int) -> Sequence[Noted]:
