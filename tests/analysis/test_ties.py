@@ -112,8 +112,11 @@ def test_what_is_the_same_in_all_tiles_is_taken(keep, dtype) -> None:
 def test_what_goes_by_ties_in_one_tile_is_refused(keep, static, dtype) -> None:
     given = tile.spec((static or N,), dtype), tile.spec((static or N,), "float32")
     offsets = () if static else (tile.spec((G + 1,), "int32"),)
-    with pytest.raises(ParseError, match=DEPENDS):
+    with pytest.raises(ParseError, match=DEPENDS) as caught:
         best_of(keep, static).lower(*given, *offsets)
+    if keep in (last_of_first_tile, first_of_last_tile) and dtype == "bfloat16":
+        assert "at goes by which of several equal numbers are in one tile of t" in str(caught.value)
+        assert "hint: keep of equal ones the first, > and the least t.index" in str(caught.value)
 
 
 def sums(change):

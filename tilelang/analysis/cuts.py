@@ -211,7 +211,9 @@ def _loop(
         if carries or stores:
             rising = _of_any(ways(RISES[1]))
             carries, stores = carries & rising[0], stores & rising[1]
-    return Changed(carries, stores, frozenset.intersection(*(c.same for c in found[:several])))
+    others = (c for (sizes, _), c in zip(tried, found, strict=True) if sizes not in TIED)
+    same = frozenset.intersection(*(c.same for c in found[:several]))
+    return Changed(carries, stores, same, carries - _of_any(others)[0])
 
 
 def _of_any(found: Iterable[Changed]) -> tuple[frozenset[str], frozenset[int]]:

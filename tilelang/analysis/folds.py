@@ -132,7 +132,8 @@ def _of_carries(
             seen = [(t.op, "" if mixed else _wrong(t, name, ir, defined)) for t in terms]
             wrong = [(op, what) for op, what in seen if what]
             if not wrong and carry in causes:
-                wrong = [("last" if [op for op, _ in seen] == ["last"] else "change", "value")]
+                last = "last" if [op for op, _ in seen] == ["last"] else "change"
+                wrong = [("tie" if carry.name in seen_in_numbers.ties else last, "value")]
             yield from (FoldFact(carry.called, name, op, what, carry.loc) for op, what in wrong)
 
 

@@ -84,6 +84,13 @@ def _fold(fold: FoldFact, user: str) -> tuple[str, str]:
                 f"fold it, {into} = {into} + ... or hl.maximum({into}, ...), store it for each "
                 f"tile, or fix the tiles: {FIXED}; the last position is {user}.end - 1",
             )
+        case "tie", _:
+            return (
+                f"{into} goes by which of several equal numbers are in one tile of {user}: {would}",
+                f"keep of equal ones the first, > and the least {user}.index of a tile, or the "
+                f"last, >= and the greatest {user}.index, or put what they have together where "
+                f"both are equal; or fix the tiles: {FIXED}",
+            )
         case "change", _:
             return (
                 f"{into} is changed once for every tile of {user}: {would}",

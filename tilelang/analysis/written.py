@@ -47,11 +47,13 @@ class Changed:
 
     carries       by name
     stores, same  by id
+    ties          carries that are the same where no two numbers are equal
     """
 
     carries: frozenset[str] = frozenset()
     stores: frozenset[int] = frozenset()
     same: frozenset[int] = frozenset()
+    ties: frozenset[str] = frozenset()
 
 
 def placed_at(at: Iterable[Array]) -> Array:
