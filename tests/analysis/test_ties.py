@@ -122,9 +122,9 @@ def test_what_goes_by_ties_in_one_tile_is_refused(keep, static, dtype) -> None:
 def sums(change):
     @tile.kernel
     def kernel(x, limit, offsets):
-        y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=hl.float32)
+        y = hl.zeros([offsets.shape[0] - 1, x.shape[1]], dtype=x.dtype)
         for g in hl.grid(offsets.shape[0] - 1):
-            acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+            acc = hl.zeros([x.shape[1]], dtype=x.dtype)
             for t in hl.tile(offsets[g], offsets[g + 1]):
                 acc = change(acc, x[t, :], limit[g], t)
             y[g, :] = acc
@@ -134,25 +134,26 @@ def sums(change):
 
 
 LIMITED = {
-    "until it is enough": lambda acc, x, limit, t: acc + hl.where(acc < limit, x.sum(0), 0.0),
+    "until it is enough": lambda acc, x, limit, t: acc + hl.where(acc < limit, x.sum(0), 0),
     "a product until it is enough": lambda acc, x, limit, t: (
-        acc + hl.where(acc > limit, (x * x[:, 0:1]).sum(0), 0.0)
+        acc + hl.where(acc > limit, (x * x[:, 0:1]).sum(0), 0)
     ),
     "at most": lambda acc, x, limit, t: acc + hl.minimum(x.sum(0), limit),
     "never more": lambda acc, x, limit, t: hl.minimum(acc + x.sum(0), limit * 10),
-    "how often more": lambda acc, x, limit, t: acc + hl.where(x.sum(0) > limit * 8, 1.0, 0.0),
+    "how often more": lambda acc, x, limit, t: acc + hl.where(x.sum(0) > limit * 8, 1, 0),
     "twice the small": lambda acc, x, limit, t: hl.maximum(
-        acc, hl.where(x.amax(0) <= limit, x.amax(0) * 2.0, x.amax(0))
+        acc, hl.where(x.amax(0) <= limit, x.amax(0) * 2, x.amax(0))
     ),
     "every other of a tile": lambda acc, x, limit, t: (
-        acc + hl.where(((t.index - t.begin) % 2 == 0)[:, None], x, 0.0).sum(0)
+        acc + hl.where(((t.index - t.begin) % 2 == 0)[:, None], x, 0).sum(0)
     ),
 }
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
 @pytest.mark.parametrize("change", LIMITED.values(), ids=LIMITED)
-def test_what_goes_by_a_limit_is_refused(change) -> None:
-    given = tile.spec((N, 16), "float32"), tile.spec((G,), "float32"), tile.spec((G + 1,), "int32")
+def test_what_goes_by_a_limit_is_refused(change, dtype) -> None:
+    given = tile.spec((N, 16), dtype), tile.spec((G,), dtype), tile.spec((G + 1,), "int32")
     with pytest.raises(ParseError, match=DEPENDS):
         sums(change).lower(*given)
 

@@ -28,6 +28,6 @@ def test_random_kernels_have_some():
 
 def test_they_are_refused():
     """These were taken: masks, conditions and unsigned numbers hid what they do."""
-    for seed in (10, 19, 84):
+    for seed in (19, 45, 84):
         made = drawn(seed)
         assert made is not None and try_kernel(made, None, range(2)).kind == "refused"

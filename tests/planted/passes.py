@@ -525,20 +525,20 @@ MUTATIONS = (
     Mutation(
         "numbers that are met by chance are few", cuts, "MOST", drawn.MOST[: min(drawn.TIED)],
         lambda: test_ties.test_what_goes_by_a_limit_is_refused(
-            test_ties.LIMITED["twice the small"]
+            test_ties.LIMITED["twice the small"], "float32"
         ),
     ),
     Mutation(
         "every tile is whole", cuts, "SHORTER", (),
         lambda: test_ties.test_what_goes_by_a_limit_is_refused(
-            test_ties.LIMITED["every other of a tile"]
+            test_ties.LIMITED["every other of a tile"], "float32"
         ),
     ),
     Mutation(
         "what is summed and compared rises", cuts, "_ordered",
         lambda compared, ir, defined: cuts._read(compared, ir, defined),
         lambda: test_ties.test_what_goes_by_a_limit_is_refused(
-            test_ties.LIMITED["a product until it is enough"]
+            test_ties.LIMITED["a product until it is enough"], "float32"
         ),
     ),
     Mutation(

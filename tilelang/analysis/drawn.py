@@ -50,6 +50,7 @@ LONGEST = 16  # positions of a short loop
 OUTER = 3  # positions of a tile of a loop around, or behind: one may see none of two that are cut
 WHOLE = 40  # how large integers of both signs are that no position is made of
 SMALL = np.array([0, 0, 2, 1, 0, 3, -1])  # such integers, or numbers that they are compared with
+FEW = 6  # how large others are, which meet limits of memory by chance
 APART = 4  # positions between those tiles that are tried
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2**64 by the golden ratio: Knuth, TAOCP 6.4
 UNKNOWN = (LookupError, TypeError, ValueError)  # NumPy has no 2 ** -1 of integers, no max of none
@@ -194,6 +195,8 @@ class Drawn:
         if self.sizes not in ANY:
             return np.rint(self.signed(name, total, turn, unit) * WHOLE)
         own, by = turn[0] if turn else total, max(1, int(self.whole_scale) // 2)
+        if self.sizes != ANY[0]:
+            return np.rint(self.signed(name, total, turn, unit) / self.scale * by * FEW)
         return by * (np.maximum(own - 1, 0) if self.rising(name) else SMALL[own % len(SMALL)])
 
     def tied(self, name: str, total: Array, turn: Turn | None, more: Array) -> Array:

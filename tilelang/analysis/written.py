@@ -16,7 +16,7 @@ from ..ir import Tensor
 from ..language.moment import Array
 
 CLOSE = 1e-4  # of values near 1 in float32, which the order of a sum changes by 1e-6
-LARGEST = float(np.finfo(np.float32).max)  # what is larger may be what sums of it left, in float64
+FINITE = float(np.finfo(np.float32).max)  # what is larger may be what sums of it left, in float64
 NOISE = 1e-12  # of those
 FACTOR = np.int64(0x5851F42D4C957F2D)  # of Knuth's MMIX: one number for several positions
 COMPARED = 1 << 14  # places of an array: of rows of a hundred thousand numbers, every sixtieth
@@ -118,7 +118,7 @@ def apart(one: Array, other: Array) -> Array:
     """Where two results are not the same number."""
     sizes = np.abs(np.concatenate([np.ravel(one), np.ravel(other)]))
     largest = float(sizes.max(initial=0, where=np.isfinite(sizes)))
-    least = CLOSE if largest <= LARGEST else largest * NOISE
+    least = CLOSE if largest <= FINITE else largest * NOISE
     return ~np.isclose(one, other, rtol=CLOSE, atol=least, equal_nan=True)
 
 
