@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -43,7 +44,7 @@ from ..language.dtypes import is_float
 from ..language.moment import Array, Covered, Moment
 from ..language.op import kind_of
 from .carries import Definitions, depends_on, sources_of
-from .drawn import LONGEST, MOST, TIED, UNKNOWN, Drawn, State, worth
+from .drawn import FEWER, LONGEST, MOST, TIED, UNKNOWN, Drawn, State, dims_of, worth
 from .placed import Place, loops, placed
 from .stores import folds_over, is_free, sources
 from .uses import references
@@ -195,8 +196,7 @@ def _loop(
         _scale(parts, floats=True), _scale(parts, floats=False),
     )  # fmt: skip
     long = _positions(loop.axis, parts)  # besides: loops inside of many positions are not computed
-    bounded = any(isinstance(e, Apply) and e.op in BOUNDS for e in parts)
-    several = len(MOST) if bounded else min(TIED)  # limits are met by chance
+    several = _tries(loop.axis, parts, memory.ordered)
     tried = [(sizes, POSITIONS) for sizes in range(several)]
     tried += [(sizes, long) for sizes in range(2) if long > POSITIONS]
 
@@ -214,6 +214,15 @@ def _loop(
     others = (c for (sizes, _), c in zip(tried, found, strict=True) if sizes not in TIED)
     same = frozenset.intersection(*(c.same for c in found[:several]))
     return Changed(carries, stores, same, carries - _of_any(others)[0])
+
+
+def _tries(axis: str, parts: list[Expr], ordered: frozenset[str]) -> int:
+    """How many numbers are made up: limits are met by chance, those that memory has seldom."""
+    if not any(isinstance(e, Apply) and e.op in BOUNDS for e in parts):
+        return min(TIED)
+    loads = (e for e in parts if isinstance(e, Load) and e.tensor in ordered)
+    limits = any(axis not in chain(*map(dims_of, e.index)) for e in loads)
+    return len(MOST) if limits else FEWER
 
 
 def _of_any(found: Iterable[Changed]) -> tuple[frozenset[str], frozenset[int]]:

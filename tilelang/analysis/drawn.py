@@ -26,7 +26,7 @@ from .written import Noted, seen
 Key = TypeVar("Key")
 Turn = tuple[Array, Array]
 State = dict[str, Array]  # what could be computed
-TRIES = 16
+TRIES, FEWER = 64, 16  # with limits that memory has, and where something is compared at all
 # Of integers, and at least half of it: conditions may ask for either.
 MOST = (1, 2, 12, 1 << 10) + (1,) * (TRIES - 4)
 BELOW = 3.0  # floats of one size are negative: a maximum may hide what is small
@@ -50,6 +50,7 @@ LONGEST = 16  # positions of a short loop
 OUTER = 3  # positions of a tile of a loop around, or behind: one may see none of two that are cut
 WHOLE = 40  # how large integers of both signs are that no position is made of
 SMALL = np.array([0, 0, 2, 1, 0, 3, -1])  # such integers, or numbers that they are compared with
+LIMITS = (1, 3, 10)  # how large what is compared with all of a loop is, by turns
 FEW = 6  # how large others are, which meet limits of memory by chance
 APART = 4  # positions between those tiles that are tried
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2**64 by the golden ratio: Knuth, TAOCP 6.4
@@ -175,7 +176,8 @@ class Drawn:
         own, others = turn or (total, np.asarray(0))
         which = others + (names.index(name) if name in names else 0)
         if self.sizes in ANY and not (turn and self.rising(name)):
-            return self.scale * (2 * unit - 1)
+            limit = turn is None and name in self.ordered
+            return self.scale * (LIMITS[self.sizes % len(LIMITS)] if limit else 1) * (2 * unit - 1)
         if self.rising(name):
             chance = crc32(f"{self.sizes} {name}".encode()) / 2**32
             any_one = self.sizes in ANY
