@@ -216,17 +216,23 @@ def test_a_place_for_each_tile_is_taken() -> None:
     np.testing.assert_allclose(parts, right, rtol=1e-5, atol=1e-5)
 
 
-def test_only_what_meets_a_limit_is_tried_often(monkeypatch) -> None:
+TRIED = {
+    min(drawn.TIED): lambda acc, x, limit, t: hl.maximum(acc, x.amax(0)),
+    drawn.FEWER: lambda acc, x, limit, t: acc + hl.where(x > 0.5, x, 0).sum(0),
+    len(drawn.MOST): lambda acc, x, limit, t: acc + hl.where(x > limit, x, 0).sum(0),
+}
+
+
+@pytest.mark.parametrize("tries", TRIED)
+def test_only_what_meets_a_limit_is_tried_often(tries, monkeypatch) -> None:
     """A sum without limits is computed with few numbers: every one costs time."""
-    sizes = []
-    numbers = drawn.Drawn.numbers
-    monkeypatch.setattr(
-        drawn.Drawn, "numbers",
-        lambda self, *a, **k: sizes.append(self.sizes) or numbers(self, *a, **k),
-    )  # fmt: skip
+    sizes, numbers = [], drawn.Drawn.numbers
+
+    def counted(self, *args):
+        sizes.append(self.sizes)
+        return numbers(self, *args)
+
+    monkeypatch.setattr(drawn.Drawn, "numbers", counted)
     given = tile.spec((N, 16), "float32"), tile.spec((G,), "float32"), tile.spec((G + 1,), "int32")
-    sums(lambda acc, x, limit, t: acc + x.sum(0)).lower(*given)
-    assert set(sizes) == set(range(min(drawn.TIED)))
-    sizes.clear()
-    sums(lambda acc, x, limit, t: hl.maximum(acc, x.amax(0))).lower(*given)
-    assert set(sizes) == set(range(drawn.FEWER))
+    sums(TRIED[tries]).lower(*given)
+    assert set(sizes) == set(range(tries))

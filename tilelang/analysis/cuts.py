@@ -196,7 +196,7 @@ def _loop(
         _scale(parts, floats=True), _scale(parts, floats=False),
     )  # fmt: skip
     long = _positions(loop.axis, parts)  # besides: loops inside of many positions are not computed
-    several = _tries(loop.axis, parts, memory.ordered)
+    several = _tries(loop.axis, parts, every, ir, defined)
     tried = [(sizes, POSITIONS) for sizes in range(several)]
     tried += [(sizes, long) for sizes in range(2) if long > POSITIONS]
 
@@ -216,13 +216,30 @@ def _loop(
     return Changed(carries, stores, same, carries - _of_any(others)[0])
 
 
-def _tries(axis: str, parts: list[Expr], ordered: frozenset[str]) -> int:
-    """How many numbers are made up: limits are met by chance, those that memory has seldom."""
-    if not any(isinstance(e, Apply) and e.op in BOUNDS for e in parts):
-        return min(TIED)
-    loads = (e for e in parts if isinstance(e, Load) and e.tensor in ordered)
-    limits = any(axis not in chain(*map(dims_of, e.index)) for e in loads)
-    return len(MOST) if limits else FEWER
+def _tries(
+    axis: str, parts: list[Expr], edges: frozenset[str], ir: KernelIR, defined: Definitions
+) -> int:
+    """How many numbers are made up: limits are met by chance, those that memory has seldom.
+
+    edges  arrays that ranges are made of: positions are compared with those, and no numbers
+    """
+    several = min(TIED)
+    for expr in parts:
+        if isinstance(expr, Apply) and expr.op in BOUNDS:
+            sides = [_loads(a, edges, ir, defined) for a in expr.args]
+            limits = [not any(axis in dims for dims in side) for side in sides]
+            if all(sides) and any(limits):
+                return len(MOST)
+            several = FEWER if any(sides) and expr.op in COMPARISONS else several
+    return several
+
+
+def _loads(
+    value: Expr, edges: frozenset[str], ir: KernelIR, defined: Definitions
+) -> list[frozenset[str | int]]:
+    """What each number of memory that a value is computed from goes by."""
+    found = (e for e in sources((value,), ir, defined) if isinstance(e, Load))
+    return [frozenset(chain(*map(dims_of, e.index))) for e in found if e.tensor not in edges]
 
 
 def _of_any(found: Iterable[Changed]) -> tuple[frozenset[str], frozenset[int]]:
