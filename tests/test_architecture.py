@@ -162,7 +162,7 @@ BUDGET = {
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
     # rows of tiles in uses, and that plans keep indices of loops in tiles below a limit
     # fixed.py: tiles that results go by; numbers of both signs wherever a loop is
-    "analysis": 4989,  # cuts.py, drawn.py, written.py: stores that any loop reads; ties and limits
+    "analysis": 4985,  # cuts.py, drawn.py, written.py: stores that any loop reads; ties and limits
     # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
     # sums and columns in tiles, static_lanes.py: of one back end and of meshes
     "passes": 2_212,  # row_products; separate_parts, ..._joins; what relies on lanes; what to write

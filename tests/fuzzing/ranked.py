@@ -15,7 +15,6 @@ import random
 from dataclasses import replace
 
 from tests.fuzzing.program import (
-    Axis,
     Binary,
     Let,
     Loop,
@@ -24,7 +23,6 @@ from tests.fuzzing.program import (
     Program,
     Reduce,
     Ref,
-    Tensor,
     Update,
     Value,
     Where,
@@ -39,12 +37,7 @@ FAR = 99.0  # behind every position, times 1/16
 def ranked(rng: random.Random) -> Program:
     """Of rows of groups or of an array, perhaps one for each column."""
     sprout, rows = Sprout(rng), rng.choice(SIZES)
-    outer, over = [Axis("i", "grid", rng.randint(1, 3))], Axis("tm", "tile", rows)
-    if sprout.chance(0.6):
-        offsets = Tensor("offsets1", (rng.randint(2, 6),), "int32", "offsets", limit=rows)
-        sprout.tensors.append(offsets)
-        outer = [Axis("g", "grid", offsets.shape[0] - 1)]
-        over = replace(over, offsets="offsets1", of="g")
+    outer, over = sprout.rows_of_groups(rows)
     columns = [COLUMNS] if sprout.columns else []
     dims = tuple(a.name for a in columns)
     given = sprout.load([*sprout._some(outer), over, *columns])

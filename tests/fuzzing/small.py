@@ -243,6 +243,16 @@ class Sprout:
             sorted(ordered, key=lambda a: bool(a.until))
         )  # its tiles are masked by one loop
 
+    def rows_of_groups(self, rows: int) -> tuple[list[Axis], Axis]:
+        """A loop over groups and one over the rows of each, or over numbers and all rows."""
+        outer, over = Axis("i", "grid", self.rng.randint(1, 3)), Axis("tm", "tile", rows)
+        if self.chance(0.6):
+            offsets = Tensor("offsets1", (self.rng.randint(2, 6),), "int32", "offsets", limit=rows)
+            self.tensors.append(offsets)
+            outer = Axis("g", "grid", offsets.shape[0] - 1)
+            over = replace(over, offsets=offsets.name, of=outer.name)
+        return [outer], over
+
     def _related(self, kind: str) -> list[Axis]:
         """Loops whose ranges are those of groups, or end at another tile."""
         rng, rows = self.rng, self.rng.choice(SIZES)

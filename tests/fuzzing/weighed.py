@@ -10,10 +10,8 @@ What the lanes outside of a range hold for one of them is nothing that the other
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 from tests.fuzzing.program import (
-    Axis,
     Binary,
     Let,
     Loop,
@@ -22,7 +20,6 @@ from tests.fuzzing.program import (
     Reduce,
     Ref,
     Statement,
-    Tensor,
     Unary,
     Update,
     Value,
@@ -36,12 +33,7 @@ def weighed(rng: random.Random) -> Program:
     """Of rows of groups or of an array: a sum, a maximum, or both, in any order."""
     sprout, rows = Sprout(rng), rng.choice(SIZES)
     sprout.columns = True
-    outer, over = [Axis("i", "grid", rng.randint(1, 3))], Axis("tm", "tile", rows)
-    if sprout.chance(0.6):
-        offsets = Tensor("offsets1", (rng.randint(2, 6),), "int32", "offsets", limit=rows)
-        sprout.tensors.append(offsets)
-        outer = [Axis("g", "grid", offsets.shape[0] - 1)]
-        over = replace(over, offsets="offsets1", of="g")
+    outer, over = sprout.rows_of_groups(rows)
     alone = Ref("v")
     rows_of = (over.name, "c")
     given: Value = sprout.load([*sprout._some(outer), over, COLUMNS])

@@ -12,7 +12,7 @@ cannot be computed here, such as what another loop stored, proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -130,21 +130,25 @@ def _stores(ir: KernelIR, defined: Definitions) -> list[_Stored]:
 def _places(entry: Index, defined: Definitions) -> set[str]:
     """The tiles of which an entry of an index is one position, as the author says: not one that
     memory says, nor one for each position of the tile."""
-    rest, named, lanes = [*index_exprs(entry)], set[str](), set[str]()
+    values = {name: (value,) for name, value in defined.values.items()}
+    found = [*_followed(index_exprs(entry), values, lambda e: isinstance(e, Load))]
+    return _tiles(found) - {e.axis for e in found if isinstance(e, TileIndex)}
+
+
+def _followed(
+    exprs: Iterable[Expr], values: Mapping[str, Sequence[Expr]], ends: Callable[[Expr], bool]
+) -> Iterator[Expr]:
+    """What values are computed from, also by names, each once, and nothing that `ends` it."""
+    rest, met = [*exprs], set[str]()
     while rest:
-        match expr := rest.pop():
-            case Load():
-                continue
-            case Var(name) if name in defined.values:
-                rest.append(defined.values[name])
-            case TileScalar(axis):
-                named.add(axis)
-            case TileIndex(axis):
-                lanes.add(axis)
-            case _:
-                pass
+        expr = rest.pop()
+        if ends(expr):
+            continue
+        yield expr
         rest += children(expr)
-    return named - lanes
+        if isinstance(expr, Var) and expr.name not in met:
+            met.add(expr.name)
+            rest += values.get(expr.name, ())
 
 
 def _tiles(parts: list[Expr]) -> set[str]:
@@ -298,22 +302,14 @@ def _ordered(compared: list[Expr], ir: KernelIR, defined: Definitions) -> frozen
     Of a sum that is compared nobody knows that what it is made of rises.
     """
     carries = {c.name: c for loop, _ in loops(ir).values() for c in loop.carries}
-    carries |= dict(defined.outs)
-    rest, met, found = [*compared], set[str](), set[str]()
-    while rest:
-        match expr := rest.pop():
-            case Apply(op) if op == "sum" or kind_of(op) == "contract":
-                continue
-            case Var(name) if name not in met:
-                met.add(name)
-                rest += [defined.values[name]] if name in defined.values else []
-                rest += [carries[name].init, carries[name].next] if name in carries else []
-            case Load(tensor):
-                found.add(tensor)
-            case _:
-                pass
-        rest += children(expr)
-    return frozenset(found)
+    values: dict[str, Sequence[Expr]] = {n: (v,) for n, v in defined.values.items()}
+    values |= {n: (c.init, c.next) for n, c in (*carries.items(), *defined.outs.items())}
+    found = _followed(compared, values, _is_summed)
+    return frozenset(e.tensor for e in found if isinstance(e, Load))
+
+
+def _is_summed(expr: Expr) -> bool:
+    return isinstance(expr, Apply) and (expr.op == "sum" or kind_of(expr.op) == "contract")
 
 
 def _compared(parts: Iterable[Expr]) -> list[Expr]:
