@@ -71,6 +71,8 @@ def test_every_message_that_is_not_from_python_has_a_hint():
         "not_a_function",
         "value_called",
         "loop_target_is_subscript",
+        "static_range_of_nothing",
+        "static_range_that_stands_still",
     }
 
 

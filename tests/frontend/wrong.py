@@ -2969,3 +2969,83 @@ def negated_block(v):
     for t in hl.tile(v.shape[0]):
         v[t] = hl.where(not v[t] > 0, 1.0, 2.0)
     return v
+
+
+# ---------------------------------------------------------------- ranges and functions
+
+
+def static_range_of_nothing(v):
+    r"""ParseError: hl.static_range takes one to three numbers
+    for i in hl.static_range():
+             ^^^^^^^^^^^^^^^^^
+    """
+    for t in hl.tile(v.shape[0]):
+        for i in hl.static_range():
+            v[t] = v[t] + i
+    return v
+
+
+def static_range_that_stands_still(v):
+    r"""ParseError: hl.static_range with a step of 0
+    for i in hl.static_range(0, 4, 0):
+             ^^^^^^^^^^^^^^^^^^^^^^^^
+    """
+    for t in hl.tile(v.shape[0]):
+        for i in hl.static_range(0, 4, 0):
+            v[t] = v[t] + i
+    return v
+
+
+def constexpr_called(v):
+    r"""ParseError: hl.constexpr is called
+      scale = hl.constexpr(2)
+              ^^^^^^^^^^^^^^^
+    hint: annotate a parameter with it: def kernel(x, scale: hl.constexpr)
+    """
+    scale = hl.constexpr(2)
+    for t in hl.tile(v.shape[0]):
+        v[t] = v[t] * scale
+    return v
+
+
+def value_of_another_shape_is_set(x, w):
+    r"""TypingError: w (float32[1, 32]) is stored to a block of out of shape [tm, 64]
+      out[tm, :] = w[0:1, 0:32]
+      ^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: the shapes must match; a dimension of length 1 is repeated
+    """
+    out = hl.empty_like(x)
+    for tm in hl.tile(x.shape[0]):
+        out[tm, :] = w[0:1, 0:32]
+    return out
+
+
+def range_that_falls(v):
+    r"""ParseError: t runs from 20 down to 10
+      for t in hl.tile(20, 10):
+      ^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: the end of a range is not before its begin; blocks of 10 are hl.tile(20, block_size=10)
+    """
+    for t in hl.tile(20, 10):
+        v[t] = v[t] + 1
+    return v
+
+
+def method_that_does_not_exist(x):
+    r"""ParseError: the tensor x has no attribute softmaxes
+      y = x.softmaxes(1)
+          ^^^^^^^^^^^
+    hint: did you mean .softmax?
+    """
+    y = x.softmaxes(1)
+    return y
+
+
+def method_that_goes_by_data(x):
+    r"""ParseError: the tensor x has no attribute nonzero
+      y = x.nonzero()
+          ^^^^^^^^^
+    hint: how many there are depends on data; use hl.where or a mask
+    """
+    y = x.nonzero()
+    return y

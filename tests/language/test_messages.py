@@ -354,6 +354,67 @@ CASES = {
         "a value as large as the whole tensor table",
         "in a loop, make a value of a tile's shape: hl.zeros([tile, 64])",
     ),
+    "product with a scalar": (
+        op("@", x, scalar),
+        "matmul: scalar (float32[]) is a scalar",
+        "use * to scale by a number",
+    ),
+    "dimension numbers that are none": (
+        call(jax.lax.dot_general, x, w, ((1,), (0,))),
+        "dot_general: dimension numbers ((1,), (0,))",
+        "write (((1,), (0,)), ((), ())): contracting dimensions, then batch dimensions",
+    ),
+    "a dimension number twice": (
+        call(jax.lax.dot_general, x, w, (((1, 1), (0, 0)), ((), ()))),
+        "dot_general: dimensions [1, 1] of x (float32[tm, tk])",
+        "each is named once, from 0",
+    ),
+    "einsum with a label twice": (
+        call(jnp.einsum, "mm,kn->mn", x, w),
+        "einsum: 'mm' repeats a label",
+        "",
+    ),
+    "t of a cube": (
+        of("t", value("cube", 2, 3, 4)),
+        "t: cube (float32[2, 3, 4]) is not a matrix",
+        "write x.mT",
+    ),
+    "stack of one value": (
+        call(torch.stack, x),
+        "stack needs a list of values",
+        "hl.stack([a, b], dim=0)",
+    ),
+    "cat of nothing": (
+        call(torch.cat, []),
+        "cat needs a list of values",
+        "hl.cat([a, b], dim=-1)",
+    ),
+    "two lengths left open": (
+        of("reshape", wide, -1, -1),
+        "reshape: only one length can be -1",
+        "",
+    ),
+    "arange that stands still": (call(jnp.arange, 0, 4, 0), "arange: a step of 0", ""),
+    "matrix norm": (
+        call(torch.linalg.norm, x, ord=2),
+        "norm: ord=2 over several dimensions of x (float32[tm, tk]) is a matrix norm",
+        "give one dim, or leave ord out",
+    ),
+    "norm of another order": (
+        call(torch.linalg.norm, x, ord=3, dim=1),
+        "norm: ord=3",
+        "it is 1, 2, inf or -inf",
+    ),
+    "limits of floats as integers": (
+        call(jnp.iinfo, hl.float32),
+        "iinfo of float32",
+        "finfo has the limits of floats",
+    ),
+    "pieces of a tile": (
+        call(torch.chunk, x, 2, dim=0),
+        "chunk: axis tm of x (float32[tm, tk]) is a tile",
+        "loop over the parts: hl.tile(begin, end) instead of tm",
+    ),
 }
 
 

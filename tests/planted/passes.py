@@ -37,6 +37,7 @@ from tests.codegen import (
     test_scatter,
     test_shorter,
     test_stacked,
+    test_strides,
     test_triton,
     test_uncovered,
 )
@@ -116,7 +117,7 @@ from tilelang.codegen.pallas.plan.physical import ScalarRead
 from tilelang.codegen.pallas.plan.steps import conditions, loops, revisits
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import changed, choose, outputs
-from tilelang.codegen.triton.plan import defaults, lives, memory, reductions
+from tilelang.codegen.triton.plan import access, defaults, lives, memory, reductions, strides
 from tilelang.frontend import attributes, control, jumps, through
 from tilelang.ir import (
     Along,
@@ -221,6 +222,10 @@ def _turned_stay(body, change):
         return (before[stmt.name] if turned else stmt,)
 
     return map_body(_rewritten(body, change), kept)
+
+
+def _no_remainder(op, a, by, real=access._computed):
+    return a if op == "remainder" else real(op, a, by)
 
 
 def _any_fill(expr):
@@ -975,5 +980,13 @@ MUTATIONS = (
     Mutation(
         "results of 64 rows take as many columns as those of 128", memory, "ROWS", 64,
         test_triton.test_tensor_memory_is_limited,
+    ),
+    Mutation(
+        "runs of a view that lie in a row are not one", strides, "_merged", tuple,
+        test_strides.test_every_reshaped_view,
+    ),
+    Mutation(
+        "parts of a run count from the first run on", access, "_computed", _no_remainder,
+        test_strides.test_the_text_has_the_distance_of_every_part,
     ),
 )  # fmt: skip

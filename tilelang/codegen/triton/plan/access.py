@@ -26,7 +26,6 @@ from tilelang.ir import (
     Expr,
     Gather,
     Index,
-    KernelIR,
     Span,
     TileIndex,
     Type,
@@ -37,37 +36,14 @@ from tilelang.ir import (
     part_of,
 )
 from tilelang.ir.lanes import arange, leading, trailing
-from tilelang.schedule.refusal import Refused, Rule
 
 from .problem import Prepared
+from .strides import Runs, strides
 from .types import Access
 
 INT, BOOL = "int32", "bool"
 MOST = 2**31 - 1
 NOTHING: Mapping[str, Expr] = MappingProxyType({})
-
-
-def strides(ir: KernelIR, name: str) -> tuple[int, ...]:
-    """How far apart the elements of a tensor, or of a view of one, lie; arrays are contiguous."""
-    tensor = ir.tensor(name)
-    if tensor.view is None:
-        return contiguous(tensor.shape)
-    source = strides(ir, tensor.view.source)
-    if tensor.view.how == "permute":
-        return tuple(source[p] for p in tensor.view.arg)
-    if source != contiguous(ir.tensor(tensor.view.source).shape):
-        raise Refused(
-            Rule.KERNEL,
-            f"{name} is a reshaped view of a permuted one, whose elements do not lie in a row",
-            tensor.loc,
-            "reshape before the dimensions are permuted",
-        )
-    return contiguous(tensor.shape)
-
-
-def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Distances of neighbours along each dimension of an array in row-major order."""
-    return tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
 
 
 def dims_of(index: tuple[Index, ...], kernel: Prepared) -> tuple[Dim, ...]:
@@ -108,13 +84,13 @@ def access(
     terms: list[Expr] = []
     conditions: list[Expr] = []
     place = 0
-    for entry, size, stride in zip(index, shape, strides(kernel.ir, tensor), strict=True):
+    for entry, size, runs in zip(index, shape, strides(kernel.ir, tensor), strict=True):
         if _is_scalar(entry):
             assert isinstance(entry, At)
-            terms.append(scaled(entry.expr, stride, wide))
+            terms += apart(entry.expr, runs, wide)
             continue
         position = _position(entry, dims[place])
-        terms.append(scaled(spread(position, place, len(dims)), stride, wide))
+        terms += apart(spread(position, place, len(dims)), runs, wide)
         for n, held in _conditions(kernel, entry, dims[place:], position, size):
             conditions.append(spread(held, place + n, len(dims)))
         place += position.type.rank
@@ -208,11 +184,24 @@ def compare(op: str, a: Expr, number: Expr | int) -> Expr:
 
 def quotient(a: Expr, by: int) -> Expr:
     """a // by of a number that is not negative."""
-    if (value := integers.value_of(a)) is not None:
-        return integers.const(value // by)
     if isinstance(a, Apply) and a.op == "quotient" and isinstance(a.args[1], Const):
         return quotient(a.args[0], int(a.args[1].value) * by)
-    return a if by == 1 else apply("quotient", (a, integers.const(by)), INT, ())
+    return a if by == 1 else _computed("quotient", a, by)
+
+
+def apart(position: Expr, runs: Runs, wide: bool) -> Iterator[Expr]:
+    """How far a position is from the first one, as what each run of its dimension adds to that."""
+    for n, (count, stride) in enumerate(runs):
+        below = prod(inner for inner, _ in runs[n + 1 :])
+        own = _computed("quotient", position, below) if below > 1 else position
+        yield scaled(_computed("remainder", own, count) if n else own, stride, wide)
+
+
+def _computed(op: str, a: Expr, by: int) -> Expr:
+    """a // by or a % by of a number that is not negative."""
+    if (value := integers.value_of(a)) is not None:
+        return integers.const(value // by if op == "quotient" else value % by)
+    return apply(op, (a, integers.const(by)), a.type.dtype, a.type.shape)
 
 
 def scaled(position: Expr, stride: int, wide: bool) -> Expr:

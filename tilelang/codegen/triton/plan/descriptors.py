@@ -29,9 +29,9 @@ from tilelang.ir import (
 )
 from tilelang.language.dtypes import itemsize
 
-from .access import strides
 from .problem import Prepared
 from .steps import every_step
+from .strides import single, strides
 from .types import Descriptor, Fetch, For, Guard, Let, Read, Step
 
 ALIGNMENT = 16  # bytes of pointers, strides, starts and rows of a box
@@ -67,13 +67,16 @@ def box_of(kernel: Prepared, load: Load, stored: frozenset[str]) -> Boxes | str:
     """How a load goes through a descriptor, or why it does not."""
     root, size = kernel.ir.root(load.tensor), itemsize(load.type.dtype)
     shape = kernel.ir.tensor(load.tensor).shape
-    *outer, inner = apart = strides(kernel.ir, load.tensor)
+    apart = single(strides(kernel.ir, load.tensor))
     if load.mask is not None or load.other != 0:
         return "elements of it are masked"
     if root in stored or kernel.ir.tensor(root).mutated:
         return "the kernel stores to it"
     if load.type.dtype not in COPIED or len(shape) > DEEPEST:
         return f"it is {load.type.dtype} of {len(shape)} dimensions"
+    if apart is None:
+        return "a dimension of it does not lie in one row"
+    *outer, inner = apart
     if inner != 1 or any(stride * size % ALIGNMENT for stride in outer):
         return f"its rows do not begin at multiples of {ALIGNMENT} bytes"
     dims = iter(load.type.shape)
