@@ -157,7 +157,7 @@ BUDGET = {
     # ranks of arguments, and tensors that a loop was meant to store to, in hints
     # what two parts that move a tile are together
     # jumps.py: what follows an early end is the other branch; while of host values
-    "frontend": 4933,  # views that repeat elements; what loops carry; texts, found once; words
+    "frontend": 5009,  # views that repeat elements or change places; what loops carry; words
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
     # rows of tiles in uses, and that plans keep indices of loops in tiles below a limit
@@ -176,7 +176,7 @@ BUDGET = {
     "transforms": 5818,  # carries twice in a sum; what is taken whole, by `:`; fixed tiles
     # rules that stood in both back ends; which field of a config was meant; how many tiles
     # rows.py: loops that go through the rows of a tile
-    "schedule": 955,  # which ranges memory holds, where they end; rules of refusals; tiles
+    "schedule": 959,  # which ranges memory holds, where they end; refusals and words; tiles
     # gathers ahead; heads stacked; blocks of groups; pieces of rows; estimates, lives; bools;
     # several turns of a loop in a step, and the proof that a maximum may be taken once; bodies
     # without masks for steps inside, and whether they pay; rows moved between tiles and boxes;

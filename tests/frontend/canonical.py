@@ -463,9 +463,8 @@ def views(x):
     """
       x: bfloat16[96, 64]
       xt: bfloat16[64, 96] = x.permute(1, 0)
-      y: bfloat16[6144], output, filled with 0.0
-      y_view: bfloat16[64, 96] = y.reshape(64, 96)
-      y_view_1: bfloat16[96, 64] = y.reshape(96, 64)
+      y_view: bfloat16[64, 96], output, filled with 0.0
+      y_view_1: bfloat16[96, 64] = y_view.reshape(96, 64)
 
     for tn in tile(64):
         for tm in tile(96):

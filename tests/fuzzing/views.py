@@ -2,7 +2,7 @@
 
 v = x.T; w = y.reshape(y.shape[0] * y.shape[1])      before the loops, of any array
 ... v[c, t] ... x[t, 2:10]                           some loads of it, or all; parts of dimensions
-v[c, t] = ...                                        or stores, where no dimension is cut or joined
+v[c, t] = ...                                        or stores, of an output all of them
 return w                                             or y and w
 
 rewritten(rng) -> Program: an array is read, stored to, and read again, in loops that follow.
@@ -75,12 +75,16 @@ def _read(program: Program, tensor: Tensor, rng: random.Random) -> Program:
 
 
 def _kept(program: Program, tensor: Tensor, rng: random.Random) -> Program:
-    """Some stores to an array, and loads of it, are by a view that has its dimensions."""
+    """Some stores to an array, and loads of it, are by a view that has its dimensions.
+
+    Or all stores to an output by one that joins or splits some.
+    """
     steps = _steps(tensor, rng)
-    if any(step.how not in ("permute", "new") for step in steps):
+    other = any(step.how not in ("permute", "new") for step in steps)
+    if other and (tensor.role != "output" or steps[0].how == "permute"):
         return program
     view = View(_name(program, "s"), tensor.name, steps)
-    likely = {Store: EACH, Load: rng.choice((0.0, 0.5, 1.0))}
+    likely = {Store: 1.0 if other else EACH, Load: rng.choice((0.0, 0.5, 1.0))}
 
     def change(node: Any) -> Any:
         if not isinstance(node, Load | Store) or node.tensor != tensor.name or node.view:

@@ -74,11 +74,35 @@ def one_row(x, at):
     return y
 
 
+@tile.kernel
+def stored_heads(x, offsets):
+    """Columns that are stored to as heads, of rows of groups."""
+    y = hl.full([x.shape[0], x.shape[1] * x.shape[2]], -1.0, dtype=x.dtype)
+    v = y.reshape(x.shape).permute(1, 0, 2)
+    for h, g in hl.grid([x.shape[1], offsets.shape[0] - 1]):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            v[h, t, :] = x[t, h, :] * 2.0
+    return y
+
+
 def there(*shape):
     return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
 
 
-TILES = {turned_line: "t", heads_beside: "tnk", ragged_line: "t", picked_rows: "t", one_row: ""}
+def twice_in_heads(x, offsets):
+    rows = np.full((x.shape[0], x.shape[1] * x.shape[2]), -1, x.dtype)
+    rows[: offsets[-1]] = 2 * x.reshape(x.shape[0], -1)[: offsets[-1]]
+    return rows
+
+
+TILES = {
+    stored_heads: "t",
+    turned_line: "t",
+    heads_beside: "tnk",
+    ragged_line: "t",
+    picked_rows: "t",
+    one_row: "",
+}
 CASES = {
     "a line": (turned_line, (there(13, 20),), lambda x: x.T.reshape(-1) + 1),
     "heads": (
@@ -91,6 +115,7 @@ CASES = {
         (there(6, 7), OFFSETS),
         lambda x, o: [x.T.reshape(-1)[a:b].sum() for a, b in itertools.pairwise(o)],
     ),
+    "heads that are stored to": (stored_heads, (there(43, 3, 6), OFFSETS), twice_in_heads),
     "rows that are picked": (
         picked_rows,
         (there(5, 4, 6), np.int32([0, 19, 7, 7, 12])),

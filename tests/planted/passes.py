@@ -118,7 +118,7 @@ from tilelang.codegen.pallas.plan.steps import conditions, loops, revisits
 from tilelang.codegen.pallas.plan.types import _mask_text
 from tilelang.codegen.pallas.plan.windows import changed, choose, outputs
 from tilelang.codegen.triton.plan import access, defaults, lives, memory, reductions, strides
-from tilelang.frontend import attributes, control, jumps, through
+from tilelang.frontend import attributes, control, exchanged, jumps, through
 from tilelang.ir import (
     Along,
     Apply,
@@ -222,6 +222,11 @@ def _turned_stay(body, change):
         return (before[stmt.name] if turned else stmt,)
 
     return map_body(_rewritten(body, change), kept)
+
+
+def _unfilled(draft, output, form, real=exchanged._exchange):
+    real(draft, output, form)
+    draft.tensors[form.name] = replace(draft.tensors[form.name], fill=None)
 
 
 def _no_remainder(op, a, by, real=access._computed):
@@ -984,6 +989,10 @@ MUTATIONS = (
     Mutation(
         "runs of a view that lie in a row are not one", strides, "_merged", tuple,
         test_strides.test_every_reshaped_view,
+    ),
+    Mutation(
+        "an output that is made in the shape of its view is not filled", exchanged, "_exchange",
+        _unfilled, lambda: test_through.test_the_numbers("in_heads", None),
     ),
     Mutation(
         "parts of a run count from the first run on", access, "_computed", _no_remainder,

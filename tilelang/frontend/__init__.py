@@ -33,6 +33,7 @@ from . import (
     returns,
     statements,
 )
+from .exchanged import exchange
 from .inlining import frame
 from .observed import attribute, recording
 from .positions import check_unshifted
@@ -97,7 +98,10 @@ def _parse(fn: FunctionType, arguments: Mapping[str, object], draft: Draft) -> K
     params = _parameters(here, fn, node, arguments)
     try:
         structure, names = returns.returned(execute(here, node.body))
-        kept = through_views(draft, returns.rankless(draft, returns.launches(body)))
+        launches = returns.rankless(draft, returns.launches(body))
+        returns.check_reads(draft, launches)
+        exchange(draft, launches)
+        kept = through_views(draft, launches)
         returns.check_scopes(draft, kept)
         check_unshifted(draft)
     except RecursionError:
@@ -107,7 +111,6 @@ def _parse(fn: FunctionType, arguments: Mapping[str, object], draft: Draft) -> K
     except TypingError as error:  # the language calls a value as the kernel does
         what, hint = draft.by_authors(error.what), draft.by_authors(error.hint)
         raise TypingError(what, error.loc, hint) from None
-    returns.check_reads(draft, kept)
     tensors = returns.used_tensors(draft, kept, names)
     loc = source.first_line(node)
     if not names and not any(t.mutated for t in tensors):

@@ -69,7 +69,7 @@ def _direct(draft: Draft, loop: ir.Loop) -> ir.Loop:
     views = {
         t.name: dims
         for t in draft.tensors.values()
-        if t.view and draft.root(t.name).name in stored and (dims := _dims(draft, t)) is not None
+        if t.view and draft.root(t.name).name in stored and (dims := dims_of(draft, t)) is not None
     }
     if not views:
         return loop
@@ -91,19 +91,28 @@ def _direct(draft: Draft, loop: ir.Loop) -> ir.Loop:
     return made
 
 
-def _dims(draft: Draft, tensor: ir.Tensor) -> Dims | None:
+def dims_of(draft: Draft, tensor: ir.Tensor) -> Dims | None:
     """What each dimension is of the array; None where a view merges or splits some."""
     view = tensor.view
     if view is None:
         return tuple(range(len(tensor.shape)))
     source = draft.tensors[view.source]
-    inner = _dims(draft, source)
+    inner = dims_of(draft, source)
     if inner is None or view.how not in ("permute", "reshape"):
         return None
     if view.how == "permute":
         return tuple(inner[p] for p in view.arg)
-    found, left = list[int | None](), list(zip(source.shape, inner, strict=True))
-    for size in tensor.shape:
+    return kept_dims(source.shape, inner, tensor.shape)
+
+
+def kept_dims(shape: tuple[int, ...], dims: Dims, seen: tuple[int, ...]) -> Dims | None:
+    """The dimensions of an array that is seen in another shape; None if it merges or splits some.
+
+    >>> kept_dims((12, 1, 8), (0, 1, 2), (12, 8, 1))
+    (0, 2, None)
+    """
+    found, left = list[int | None](), list(zip(shape, dims, strict=True))
+    for size in seen:
         while left and left[0][0] == 1 != size:
             left.pop(0)
         if left and left[0][0] == size:

@@ -35,14 +35,7 @@ def check_kernel(kernel: ir.KernelIR, target: Computes, names: Set[str]) -> None
             )
     for stmt in ir.every_store(kernel.body):
         if kernel.tensor(stmt.tensor).view is not None:
-            raise Refused(
-                Rule.KERNEL,
-                f"{stmt.tensor} is a view that merges or splits dimensions, or is indexed by a "
-                "number in one of length 1 that it adds: stores through such views are not "
-                "supported",
-                stmt.loc,
-                "make the output in the shape that the kernel stores, and return the view of it",
-            )
+            raise Refused(Rule.KERNEL, *_of_view(kernel, stmt))
     for tensor in kernel.tensors:
         if tensor.dtype in target.refused:
             raise Refused(
@@ -55,6 +48,20 @@ def check_kernel(kernel: ir.KernelIR, target: Computes, names: Set[str]) -> None
         for expr in ir.statement_exprs(stmt):
             for part in ir.walk(expr):
                 _check_dtype(part, target, stmt.loc)
+
+
+def _of_view(kernel: ir.KernelIR, store: ir.Store) -> tuple[str, Loc | None, str]:
+    """What is wrong with a store through a view of an array in another shape, and what to write."""
+    array = kernel.tensor(kernel.root(store.tensor))
+    what = (
+        f"{store.tensor} is a view that merges or splits dimensions, or is indexed by a number in "
+        "one of length 1 that it adds: stores through such views "
+    )
+    if array.role == "input":
+        hint = f"pass {array.name} in the shape of {store.tensor}, as a view of the caller's"
+        return f"{what}of an argument are not supported", store.loc, hint
+    hint = f"store by {store.tensor} alone, or make {array.name} in that shape and return a view"
+    return f"{what}are supported where all stores to {array.name} are by one", store.loc, hint
 
 
 def _check_dtype(expr: ir.Expr, target: Computes, loc: Loc | None) -> None:
