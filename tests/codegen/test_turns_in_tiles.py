@@ -314,3 +314,21 @@ def test_a_planted_bug_is_noticed(planted):
         assert not np.array_equal(found, groups_exactly(*given).astype(np.float32))
     finally:
         pltpu.reset_tpu_interpret_mode_state()
+
+
+@pytest.mark.parametrize("rows", [8, 12])
+def test_unrolled_rows(rows):
+    """As many as blocks have are written out; where a tile may have fewer, no text has a number."""
+    a, x = signs(rows, 8), drawn(rows, 8)
+    config = tile.Config({"tt": 8}, loop_type="unroll")
+    if rows % 8 == 0:
+        assert "for t in range(8)" in of_tiles.source(a, x, config=config)
+        np.testing.assert_allclose(of_tiles(a, x, config=config), of_tiles.reference(a, x), 1e-5)
+        return
+    with pytest.raises(PlanError) as caught:
+        of_tiles(a, x, config=config)
+    assert caught.value.what == (
+        "loop_type='unroll' needs static bounds, but t goes through the rows of a tile, which may "
+        "have fewer than a block"
+    )
+    assert caught.value.hint == "use loop_type='fori_loop'"

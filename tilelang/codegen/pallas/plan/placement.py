@@ -430,6 +430,13 @@ def _check(ir: KernelIR, config: Config, placed: Placed, dynamic: Set[str]) -> N
                 placed.axes[name].loc,
                 "use loop_type='outer_pipeline' or 'fori_loop'",
             )
+        if loop_type == "unroll" and placed.axes[name].tiles is None:
+            _refuse(
+                f"loop_type='unroll' needs static bounds, but {user[name]} goes through the rows "
+                "of a tile, which may have fewer than a block",
+                placed.axes[name].loc,
+                "use loop_type='fori_loop'",
+            )
     if loop_type == "emit_pipeline" and not placed.at("stream"):
         _refuse(
             f"loop_type='emit_pipeline', but no loop of {ir.name} is left to run inside the step",
