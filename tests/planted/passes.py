@@ -17,6 +17,7 @@ from tests.analysis import (
     test_positions_in_tiles,
     test_signs,
     test_ties,
+    test_windows,
 )
 from tests.codegen import (
     test_block_groups,
@@ -507,6 +508,11 @@ MUTATIONS = (
         lambda: test_cuts.test_what_an_online_softmax_must_not_do_once_for_every_tile(
             test_cuts.unscaled
         ),
+    ),
+    Mutation(
+        "what ranges begin before is in no tile that is tried", cuts, "_edges",
+        lambda ir, loop, defined: [],
+        lambda: test_windows.test_rows_that_see_nothing_of_what_their_tile_reads(20),
     ),
     Mutation(
         "what an author knows of ids is not asked", cuts, "RISES", (False, False),

@@ -199,7 +199,8 @@ def _loop(
         _ordered(_compared(parts), ir, defined), POSITIONS, loop.axis,
         _scale(parts, floats=True), _scale(parts, floats=False),
     )  # fmt: skip
-    long = _positions(loop.axis, parts)  # besides: loops inside of many positions are not computed
+    # Besides: loops inside of many positions are not computed.
+    long = _positions(loop.axis, parts, _edges(ir, loop, defined))
     several = _tries(loop.axis, parts, every, ir, defined)
     tried = [(sizes, POSITIONS) for sizes in range(several)]
     tried += [(sizes, long) for sizes in range(2) if long > POSITIONS]
@@ -276,12 +277,21 @@ def _changed(
     return Changed(found, stores, same)
 
 
-def _positions(axis: str, parts: list[Expr]) -> int:
-    """How many are tried at least: more than any number that its tiles may be compared with."""
-    if axis not in _tiles(parts):
-        return POSITIONS
-    numbers = [c.value for c in _beside(parts, COMPARISONS)]
-    return max([POSITIONS, *(int(n) + BEHIND for n in numbers if 0 <= n <= COMPARED)])
+def _edges(ir: KernelIR, loop: Loop, defined: Definitions) -> list[Expr]:
+    """What ranges of the loops inside that go by tiles of a loop are computed from."""
+    inner = (s.axis for s in statements(loop.body) if isinstance(s, Loop))
+    each = (list(sources([*edges_of((ir.axis(name),))], ir, defined)) for name in inner)
+    return [part for parts in each if loop.axis in _tiles(parts) for part in parts]
+
+
+def _positions(axis: str, parts: list[Expr], edges: list[Expr]) -> int:
+    """How many are tried at least: more than any number that its tiles may be compared with, or
+    than ranges inside begin before them, or end behind."""
+    found = _beside(parts, COMPARISONS) if axis in _tiles(parts) else []
+    numbers = [c.value + BEHIND for c in found if 0 <= c.value <= COMPARED]
+    # Behind such a number two tiles of the smaller cut are in one of the larger cut in any case.
+    numbers += [c.value + 3 * BEHIND for c in _beside(edges, AROUND) if 0 <= c.value <= COMPARED]
+    return max([POSITIONS, *map(int, numbers)])
 
 
 def _scale(parts: list[Expr], floats: bool) -> float:
