@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import tilelang as tile
+import tilelang.language as hl
 from tests.schedule.written import Writing, add, full, planned
 from tilelang.analysis import analyze
 from tilelang.codegen.pallas.plan.memory import padded_bytes
@@ -109,3 +111,96 @@ def test_scalar_memory_holds_offsets_and_table() -> None:
     (launch,) = planned(k.ir(), Config({"tm": 16})).launches
     assert launch.table is not None
     assert launch.memory.smem == 4 * 5 + launch.table.rows * 2 * 4
+
+
+@tile.kernel
+def products(x, offsets):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        product = 1.0
+        for i in hl.grid(offsets[g], offsets[g + 1]):
+            product = product * x[i, 0]
+            y[i, :] = product * hl.zeros([x.shape[1]]) + product
+    return y
+
+
+@tile.kernel
+def products_of_blocks(x, offsets):
+    y = hl.zeros(x.shape, dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        product = hl.full([1], 1.0)
+        for i in hl.grid(offsets[g], offsets[g + 1]):
+            product = product * x[i, 0:1]
+            y[i, :] = product * hl.zeros([x.shape[1]]) + product
+    return y
+
+
+@tile.kernel
+def discounted(r, offsets):
+    y = hl.zeros(r.shape, dtype=r.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        total = 0.0
+        for i in hl.grid(offsets[g], offsets[g + 1]):
+            total = r[i] + 0.9 * total
+            y[i] = total
+    return y
+
+
+@tile.kernel
+def discounted_in_blocks(r, offsets):
+    y = hl.zeros([r.shape[0], 1], dtype=r.dtype)
+    column = r.reshape(-1, 1)
+    for g in hl.grid(offsets.shape[0] - 1):
+        total = hl.zeros([1], dtype=hl.float32)
+        for i in hl.grid(offsets[g], offsets[g + 1]):
+            total = column[i, :] + 0.9 * total
+            y[i, :] = total
+    return y.reshape(-1)
+
+
+@tile.kernel
+def products_of_changed(x, offsets):
+    for t in hl.tile(x.shape[0]):
+        x[t, :] = x[t, :] + 1.0
+    y = hl.zeros([x.shape[0], 128], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        product = 1.0
+        for i in hl.grid(offsets[g], offsets[g + 1]):
+            product = product * x[i, 0]
+            y[i, :] = product * hl.zeros([128]) + product
+    return y
+
+
+AS_BLOCKS = (
+    "load numbers that are no positions or bounds as blocks, x[i, 0:1] for x[i, 0] and "
+    "v.reshape(-1, 1)[i, :] for v[i], or split the kernel"
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "follows", "shape", "size", "hint"),
+    [
+        (products, products_of_blocks, (4096, 128), "x 2,097,152", AS_BLOCKS),
+        (discounted, discounted_in_blocks, (1 << 20,), "r 4,194,304", AS_BLOCKS),
+        (products_of_changed, None, (4096, 16), "x 2,097,152", "make matrices flat"),
+    ],
+    ids=["rows", "numbers", "changed"],
+)
+def test_single_numbers_that_do_not_fit_say_what_would(
+    kernel: tile.Kernel,
+    follows: tile.Kernel | None,
+    shape: tuple[int, ...],
+    size: str,
+    hint: str,
+) -> None:
+    """Flat matrices are no advice where they do not fit either; the sum is that of its parts."""
+    given = tile.spec(shape, "float32"), tile.spec((5,), "int32")
+    with pytest.raises(PlanError) as caught:
+        kernel.lower(*given, target="tpu:v5e")
+    assert caught.value.hint.startswith(hint)
+    parts = caught.value.hint.split("the sum is: ")[1]
+    assert size in parts.split(", ")
+    total = sum(int(part.rsplit(" ", 1)[1].replace(",", "")) for part in parts.split(", "))
+    assert f"take {total:,} bytes of scalar memory" in caught.value.what
+    if follows is not None:
+        assert follows.lower(*given, target="tpu:v5e").plan is not None

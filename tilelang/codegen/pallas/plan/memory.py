@@ -22,6 +22,12 @@ Axes = Mapping[str, AxisPlan]
 TEMPORARIES = "temporaries"
 UNKNOWN = Memory((), 0, 0, None)  # of a launch whose windows are not all chosen
 SHORT = 256  # lanes of rows, for which columns are spread when they are asked for
+# What to write where single numbers do not fit scalar memory: flat rows are not filled up to lanes.
+FLAT = "make matrices flat, because each of their rows takes at least 512 bytes"
+BLOCKS = (
+    "load numbers that are no positions or bounds as blocks, x[i, 0:1] for x[i, 0] and "
+    "v.reshape(-1, 1)[i, :] for v[i]"
+)
 RESERVED = 128 * 1024  # bytes that libtpu keeps in every kernel: 72 to 110 KiB were seen
 
 
@@ -52,20 +58,26 @@ def estimate(
     held = (s for s in scratch if s.dtype != "semaphore")
     parts += [(s.name, padded_bytes(s.shape, s.dtype, target)) for s in held]
     parts.append((TEMPORARIES, _temporaries(axes, sections, target, form)))
-    each = {name: scalar_bytes(kernel.tensor(name).shape) for name in scalars}
-    smem = sum(each.values())
-    if table is not None and table.steps == "table":
-        smem += table.rows * table.width * 4
-    if smem > target.smem and not target.interpreted:  # the interpreter has room for any
-        raise Refused(
-            Rule.FORM,
-            f"{kernel.name} reads single numbers of tensors that take {smem:,} bytes of scalar "
-            f"memory; {target} has {target.smem:,}",
-            kernel.loc,
-            "make matrices flat, because each of their rows takes at least 512 bytes, or split the "
-            f"kernel; the sum is: {_sum(each.items())}",
-        )
+    steps = table.rows * table.width * 4 if table is not None and table.steps == "table" else 0
+    smem = _scalars(kernel, target, scalars, steps)
     return _memory(kernel.name, kernel.loc, target, tuple(parts), smem)
+
+
+def _scalars(kernel: KernelIR, target: Target, scalars: tuple[str, ...], steps: int) -> int:
+    """Bytes of scalar memory, with the table of steps; refused with what helps if it has fewer."""
+    shapes = {name: kernel.tensor(name).shape for name in scalars}
+    each = {name: scalar_bytes(shape) for name, shape in shapes.items()} | {"the step table": steps}
+    need = sum(each.values())
+    if need <= target.smem or target.interpreted:  # the interpreter has room for any
+        return need
+    flat = sum(4 * math.prod(shape) for shape in shapes.values()) <= target.smem
+    raise Refused(
+        Rule.FORM,
+        f"{kernel.name} reads single numbers of tensors that take {need:,} bytes of scalar "
+        f"memory; {target} has {target.smem:,}",
+        kernel.loc,
+        (FLAT if flat else BLOCKS) + f", or split the kernel; the sum is: {_sum(each.items())}",
+    )
 
 
 def again(launch: Launch, target: Target) -> Memory:
@@ -103,7 +115,9 @@ def _memory(
 
 def _sum(parts: Iterable[tuple[str, int]]) -> str:
     """What takes most comes first."""
-    return ", ".join(f"{name} {size:,}" for name, size in sorted(parts, key=lambda p: -p[1]))
+    return ", ".join(
+        f"{name} {size:,}" for name, size in sorted(parts, key=lambda p: -p[1]) if size
+    )
 
 
 def _buffered(window: Window, form: Form, target: Target) -> int:
