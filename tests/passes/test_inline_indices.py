@@ -197,3 +197,44 @@ def test_a_load_at_a_position_that_a_loop_changes_says_what_to_write():
     )
     states = [3, 2, 0, 0, 0]
     np.testing.assert_array_equal(as_said(back, first)[0], back[np.arange(5), states])
+
+
+def test_what_picks_rows_and_bounds_is_loaded_in_a_later_loop():
+    """Runs that are written out, by a search for each place; and as many places as there are."""
+
+    @tile.kernel
+    def decoded(values, ends):
+        y = hl.zeros([40], dtype=values.dtype)
+        for t in hl.tile(40):
+            run = hl.zeros([t], dtype=hl.int32)
+            for r in hl.tile(ends.shape[0]):
+                run += (ends[r][None, :] <= t.index[:, None]).to(hl.int32).sum(1)
+            y[t] = values[hl.minimum(run, ends.shape[0] - 1)]
+        return y
+
+    @tile.kernel
+    def as_said(values, ends):
+        runs = hl.zeros([40], dtype=hl.int32)
+        total = hl.zeros([1], dtype=hl.int32)
+        for t in hl.tile(40):
+            run = hl.zeros([t], dtype=hl.int32)
+            for r in hl.tile(ends.shape[0]):
+                run += (ends[r][None, :] <= t.index[:, None]).to(hl.int32).sum(1)
+            runs[t] = hl.minimum(run, ends.shape[0] - 1)
+            hl.atomic_add(total, [0], (run < ends.shape[0]).to(hl.int32).sum(0))
+        y = hl.zeros([40], dtype=values.dtype)
+        for g in hl.grid(1):
+            for t in hl.tile(total[g], max_extent=40):
+                y[t] = values[runs[t]]
+        return y
+
+    values, ends = np.arange(5, dtype=np.float32), np.array([3, 3, 9, 30, 33], np.int32)
+    with pytest.raises(PlanError, match="depends on run, which a loop changes") as caught:
+        decoded(values, ends)
+    assert caught.value.hint == (
+        "compute it from loop indices and from numbers loaded from tensors: what a loop leaves can "
+        "be stored to one, and loaded in a loop of its own after that"
+    )
+    want = np.zeros(40)
+    want[:33] = np.repeat(values, np.diff(ends, prepend=0))
+    np.testing.assert_array_equal(as_said(values, ends), want)

@@ -53,7 +53,8 @@ def _resolved(
         f"this bound or index depends on {values.users.get(carried, carried)}, "
         "which a loop changes",
         loc,
-        "compute it from loop indices and from numbers loaded from tensors"
+        "compute it from loop indices and from numbers loaded from tensors: what a loop leaves can "
+        "be stored to one, and loaded in a loop of its own after that"
         if load is None
         else _picked(load, dim, values),
     )
