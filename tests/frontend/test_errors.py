@@ -6,8 +6,11 @@ import inspect
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import tilelang as tile
+import tilelang.language as hl
 from tilelang.errors import CallError, ParseError, TileError
 from tilelang.frontend import parse
 from tilelang.ir import TensorSpec
@@ -127,3 +130,20 @@ def test_an_async_function():
 def test_an_unknown_dtype():
     with pytest.raises(ParseError, match="x is complex64, which no kernel computes with"):
         parse(wrong.returns_number, {"x": TensorSpec((4,), "complex64")})
+
+
+def test_the_advice_for_topk_is_a_kernel():
+    """As the hint of wrong.method_of_other_libraries says, twice."""
+
+    @tile.kernel
+    def two(x):
+        y = hl.zeros([x.shape[0], 2], dtype=x.dtype)
+        for t in hl.tile(x.shape[0]):
+            v = x[t, :]
+            y[t, 0], at = v.amax(1), v.argmax(1)
+            rest = hl.where(hl.arange(v.shape[1])[None, :] == at[:, None], -float("inf"), v)
+            y[t, 1] = rest.amax(1)
+        return y
+
+    x = np.random.default_rng(0).integers(0, 9, (20, 7)).astype(np.float32)
+    np.testing.assert_array_equal(two(x), -np.sort(-x, 1)[:, :2])

@@ -1912,7 +1912,7 @@ def method_of_other_libraries(x, v):
     r"""ParseError: a value of the kernel has no attribute topk
       v[tm] = x[tm, :].topk(1)
               ^^^^^^^^^^^^^
-    hint: sort before the kernel is called
+    hint: the greatest are v.amax(1), at = v.argmax(1) says where, and the next ones are those of hl.where(hl.arange(v.shape[1])[None, :] == at[:, None], -float('inf'), v)
     """
     for tm in hl.tile(40):
         v[tm] = x[tm, :].topk(1)
@@ -2387,6 +2387,30 @@ def element_of_value(x, v):
     for tm in hl.tile(40):
         b = v[tm]
         b[0] = 1.0
+    return v
+
+
+def element_of_value_that_is_added_to(x, v):
+    r"""ParseError: an element of a value is assigned to
+      b[0] += 1.0
+      ^^^^
+    hint: make a new value with hl.where(condition, new, old)
+    """
+    for tm in hl.tile(40):
+        b = v[tm]
+        b[0] += 1.0
+    return v
+
+
+def item_of_tuple_that_is_added_to(x, v):
+    r"""ParseError: an item of a tuple is assigned to
+      b[0] += 1.0
+      ^^^^
+    hint: make a new one, or change a list or a dict that the kernel made
+    """
+    for tm in hl.tile(40):
+        b = v[tm], v[tm]
+        b[0] += 1.0
     return v
 
 

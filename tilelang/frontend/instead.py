@@ -9,6 +9,10 @@ from ..errors import Loc, ParseError, nearest
 
 _UNCOUNTED = "how many there are depends on data; use hl.where or a mask"
 _BEFORE = "sort before the kernel is called"
+_GREATEST = (
+    "the greatest are v.amax(1), at = v.argmax(1) says where, and the next ones are those of "
+    "hl.where(hl.arange(v.shape[1])[None, :] == at[:, None], -float('inf'), v)"
+)
 _ROWS = "load rows at computed positions: x[index, :]"
 _LOOP = "write a for loop over hl.grid or hl.tile"
 _HOST = "format shapes, dtypes and other host values"
@@ -37,7 +41,7 @@ _OTHERS = {
     "prod": "exp of a sum of logarithms, or a loop that carries the product",
     "sort": _BEFORE,
     "argsort": _BEFORE,
-    "topk": _BEFORE,
+    "topk": _GREATEST,
     "sorted": _BEFORE,
     "median": _BEFORE,
     "searchsorted": "sum the places that are smaller: (table[:] < v[:, None]).sum(1)",

@@ -76,7 +76,8 @@ def _element(here: Here, target: ast.Subscript, value: Any, loc: Loc) -> None:
         hint = "make a new value with hl.where(condition, new, old)"
         raise ParseError("an element of a value is assigned to", here.loc(target), hint)
     else:
-        raise ParseError(f"an item of {kind_of(base)} is assigned to", here.loc(target))
+        hint = "make a new one, or change a list or a dict that the kernel made"
+        raise ParseError(f"an item of {kind_of(base)} is assigned to", here.loc(target), hint)
 
 
 def augmented(here: Here, node: ast.AugAssign) -> None:
@@ -98,9 +99,10 @@ def augmented(here: Here, node: ast.AugAssign) -> None:
 
 def _element_augmented(here: Here, node: ast.AugAssign, target: ast.Subscript, loc: Loc) -> None:
     base = evaluate(here, target.value)
+    if not isinstance(base, TensorHandle | list | dict):
+        return _element(here, target, None, loc)  # refused, whatever would be added
     if not isinstance(base, TensorHandle):
-        index = evaluate(here, target.slice)
-        before = reading(loc, observed.item, base, index) if isinstance(base, list | dict) else None
+        before = reading(loc, observed.item, base, evaluate(here, target.slice))
         value = operate(loc, node.op, before, evaluate(here, node.value))
         return _element(here, target, value, loc)
     entries = items(here, target.slice)
