@@ -11,7 +11,7 @@ from tests.frameworks import needs_triton
 from tests.passes.becomes import again
 from tests.tiers import HALF, share
 from tilelang.aot import compile_lowered
-from tilelang.codegen.triton.plan import defaults, hopper, shapes
+from tilelang.codegen.triton.plan import defaults, groups, hopper, shapes
 
 
 @tile.kernel
@@ -60,6 +60,27 @@ def scaled_blocks(x, w, scale):
     return y
 
 
+@tile.kernel
+def norm_gradient(x, dy, gamma, offsets, eps: hl.constexpr = 1e-5):
+    """Of a layer norm whose weights are a group's: rows once, several values of each at a time."""
+    T, D = x.shape
+    G = offsets.shape[0] - 1
+    dx = hl.zeros([T, D], dtype=x.dtype)
+    dgamma = hl.zeros([G, D], dtype=hl.float32)
+    for g in hl.grid(G):
+        total = hl.zeros([D], dtype=hl.float32)
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=T):
+            v, d = x[t, :].float(), dy[t, :].float()
+            c = v - v.mean(-1, keepdim=True)
+            rstd = hl.rsqrt((c * c).mean(-1, keepdim=True) + eps)
+            xhat, wd = c * rstd, d * gamma[g, :].float()[None, :]
+            a, b = (wd * xhat).mean(-1, keepdim=True), wd.mean(-1, keepdim=True)
+            dx[t, :] = ((wd - xhat * a - b) * rstd).to(dx.dtype)
+            total = total + (d * xhat).sum(0)
+        dgamma[g, :] = total
+    return dx, dgamma
+
+
 def blocks(dtype):
     return (
         tile.spec((8192, 2048), "bfloat16"), tile.spec((2048, 1024), dtype),
@@ -71,11 +92,16 @@ def rows(dtype):
     return tuple(tile.spec((16, 4096, 64), dtype) for _ in range(3))
 
 
+def norms(columns):
+    wide = tile.spec((65536, columns), "bfloat16")
+    return wide, wide, tile.spec((256, columns), "bfloat16"), tile.spec((257,), "int32")
+
+
 SAMPLES = [(scaled_blocks, blocks("float8_e4m3fn"), arch) for arch in (90, 89, 100)] + [
     (kernel, args, arch)
     for kernel, args in (
         (chunks, rows("bfloat16")), (chunks, rows("float32")),
-        (ranks, (tile.spec((8192,), "int32"), 16)),
+        (norm_gradient, norms(1024)), (ranks, (tile.spec((8192,), "int32"), 16)),
     )
     for arch in (80, 90, 89, 100)
 ]  # fmt: skip
@@ -103,10 +129,17 @@ def test_products_of_float32_beside_narrow_ones_are_those_of_float32(arch):
 
 
 def test_a_tile_beside_itself_is_as_short_as_pairs_of_it_allow(monkeypatch):
-    args = SAMPLES[-1][1]
+    args = (tile.spec((8192,), "int32"), 16)
     assert dict(lowered(ranks, args, 90).config.blocks) == {"t": 64}
     monkeypatch.setattr(defaults, "PAIRED", 512)  # 4,752 bytes of stack
     assert dict(lowered(ranks, args, 90).config.blocks) == {"t": 512}
+
+
+def test_several_values_of_whole_rows_share_the_registers_of_a_thread(monkeypatch):
+    """On 2 warps, which is enough for sums of rows, the gradient of a norm spilled 1,160 bytes."""
+    assert lowered(norm_gradient, norms(1024), 90).config.warps == 8
+    monkeypatch.setattr(groups, "rows_alive", lambda *rows: 1)
+    assert lowered(norm_gradient, norms(1024), 90).config.warps == 2
 
 
 def warps(kernel, dtype):
@@ -132,6 +165,15 @@ def scaled_rows(x, w, scale):
             acc += hl.dot(x[t, k], w[k, n]) * scale[k.id, 0]
         y[t, n] = acc.to(y.dtype)
     return y
+
+
+def test_bytes_that_warps_turn_beside_their_sums_are_shared_by_8_warps(monkeypatch):
+    """Groups of what is summed have scales of their own: on 4 warps 296 bytes spilled."""
+    given = tile.spec((8192, 2048), "int8"), tile.spec((2048, 1024), "int8"), blocks("int8")[2]
+    config = lowered(scaled_rows, given, 90).config
+    assert (dict(config.blocks), config.warps) == ({"t": 256, "n": 64}, 8)
+    monkeypatch.setattr(hopper, "beside_sums", lambda kernel: False)
+    assert lowered(scaled_rows, given, 90).config.warps == 4
 
 
 def test_products_beside_their_sums_are_no_wider_than_128(monkeypatch):

@@ -11,9 +11,11 @@ groups, even and skewed, of 128 MiB to 256 MiB of rows of 128 to 2048 bfloat16 o
 
 from __future__ import annotations
 
+from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.ir import Along, At, every_expr
 from tilelang.schedule.problem import Problem
 
+from .lives import rows_alive
 from .roles import minor, products, scattered
 from .shapes import rows_of
 from .tile import MOST, Tile
@@ -22,6 +24,8 @@ from .tile import MOST, Tile
 # read is on its way: 101 to 108 us for 256 MiB in all layouts, where 64 for each thread of 4 warps
 # took 105 to 141, and a copy takes 90.
 ONCE_ROWS, ONCE_COLUMNS, ONCE_PER_WARP, ONCE_AHEAD = 16, 128, 4096, 3
+# Several values of such a tile at once share the registers of a thread: the gradient of a norm, of
+# 8 whole rows of 1024, spilled 1,160 bytes on the 2 warps that a sum has (sm_90, ptxas).
 # Read again: tiles so large that few groups are under way at a time, of which caches still hold the
 # rows; but no larger than half of a group, whose other lanes are idle.  286 us instead of 327 for
 # groups of 1024 rows, 234 instead of 252 (256 rows), 213 and 269 (64), 202 and 259 (16).
@@ -42,7 +46,9 @@ def group_tile(problem: Problem) -> Tile | None:
     if not ordered or products(problem.ir) or any(not minor(problem.ir, a) for a in ragged):
         return None
     if len(ragged) == 1:
-        return Tile(ONCE_COLUMNS, 2 * ONCE_PER_WARP, ONCE_PER_WARP, ONCE_AHEAD, ONCE_ROWS)
+        elements = 2 * ONCE_PER_WARP
+        per_warp = ONCE_PER_WARP // power_of_two(rows_alive(problem.ir, ragged[0]))
+        return Tile(ONCE_COLUMNS, elements, per_warp, ONCE_AHEAD, ONCE_ROWS, most=2 * MOST)
     if not _columns(problem, frozenset(ragged)):
         rows = _rows(problem, ragged, *WHOLE_ROWS)
         if _odd(problem, frozenset(ragged)):

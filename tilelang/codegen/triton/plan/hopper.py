@@ -73,7 +73,9 @@ def width(
     (dot,) = products(problem.ir)
     if turns_bytes(dot):
         wanted = {role: b for a, b in blocks.items() for role in found.of.get(a, ())}
-        return replace(first, warps=4, stages=3) if wanted == BYTES else None
+        # 8 warps hold a product beside what it is added to: 4 spilled 296 bytes
+        warps = first.warps if beside_sums(problem.ir) else 4
+        return replace(first, warps=warps, stages=3) if wanted == BYTES else None
     if not _square(found, blocks) or beside_sums(problem.ir):
         return None
     if any("batch" in role for role in found.of.values()) and not pointers:

@@ -7,24 +7,39 @@
 
     b = bias[far]                       far, and of each number an address, which takes two
 
-Blocks are values of two tile axes; a condition takes no registers of its own.
+Blocks are values of two tile axes, or of whole rows; a condition takes no registers of its own.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from tilelang import ir
 from tilelang.ir import every_expr, every_loop, read_by, statement_exprs, walk
 from tilelang.language.op import ELEMENTWISE
 
+Is = Callable[[ir.Expr], bool]
+
 
 def most_alive(kernel: ir.KernelIR) -> int:
     """Of the loop that has most."""
-    return max((_alive(loop.body) for loop in every_loop(kernel.body)), default=0)
+    return max((_alive(loop.body, _block) for loop in every_loop(kernel.body)), default=0)
 
 
-def _alive(body: tuple[ir.Stmt, ...]) -> int:
+def rows_alive(kernel: ir.KernelIR, axis: str) -> int:
+    """Of whole rows of one tile: the most in the loop over it."""
+
+    def rows(value: ir.Expr) -> bool:
+        shape = value.type.shape
+        return axis in shape and value.type.rank > 1 and 1 not in shape and not _is_mask(value)
+
+    loops = (loop for loop in every_loop(kernel.body) if loop.axis == axis)
+    return max((_alive(loop.body, rows) for loop in loops), default=0)
+
+
+def _alive(body: tuple[ir.Stmt, ...], block: Is) -> int:
     """The most blocks that one statement reads, makes, or leaves alone for a later one."""
-    made = {s.name: n for n, s in enumerate(body) if isinstance(s, ir.Assign) and _block(s.value)}
+    made = {s.name: n for n, s in enumerate(body) if isinstance(s, ir.Assign) and block(s.value)}
     reads = ((name, n) for n, s in enumerate(body) for name in read_by(statement_exprs(s)))
     last = {name: n for name, n in reads if name in made}
     lives = [range(n, last[name] + 1) for name, n in made.items() if name in last]
@@ -50,5 +65,8 @@ def computed_blocks(kernel: ir.KernelIR) -> int:
 
 
 def _block(value: ir.Expr) -> bool:
-    kind = value.type
-    return sum(isinstance(d, str) for d in kind.shape) > 1 and kind.dtype != "bool"
+    return sum(isinstance(d, str) for d in value.type.shape) > 1 and not _is_mask(value)
+
+
+def _is_mask(value: ir.Expr) -> bool:
+    return value.type.dtype == "bool"
