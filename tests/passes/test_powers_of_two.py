@@ -10,7 +10,7 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.derivatives import parsed
 from tests.passes.becomes import becomes, stays
-from tilelang.passes.powers_of_two import powers_of_two
+from tilelang.passes.powers_of_two import LOG2_E, powers_of_two
 
 X = tile.spec((40, 16), "float32")
 LOWEST = float(np.finfo(np.float32).min)
@@ -27,6 +27,14 @@ def kernel_of(found):
         return y
 
     return parsed(row, (X,))[0]
+
+
+@tile.kernel
+def softened(x):
+    y = hl.zeros_like(x)
+    for tm in hl.tile(x.shape[0]):
+        y[tm, :] = hl.exp(x[tm, :] / 10)
+    return y
 
 
 @tile.kernel
@@ -95,8 +103,18 @@ def test_no_multiplication_is_added():
         lambda x: hl.exp(x * 0.5 - x),
         lambda x: hl.exp(hl.sin(x * 0.5)),
         lambda x: hl.exp((x * 0.5).to(hl.bfloat16)).to(hl.float32),
+        lambda x: hl.exp(x / 3e38),
+        lambda x: hl.exp(0.5 / x),
     ):
         stays(kernel_of(found), powers_of_two)
+
+
+def test_what_is_divided_is_multiplied():
+    """Scores over the root of a length: one instruction for each, not the several of a quotient."""
+    text = str(powers_of_two(kernel_of(lambda x: hl.exp(x / 10))))
+    assert f"exp2(x_1 * {LOG2_E * (1 / 10)})" in text
+    x = np.random.default_rng(0).standard_normal((40, 16), np.float32)
+    np.testing.assert_allclose(softened(x), np.exp(x / 10), rtol=1e-6)
 
 
 def test_numbers_of_every_kind_mean_the_same():

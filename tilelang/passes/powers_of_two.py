@@ -6,7 +6,8 @@
 Chips compute powers of two, and multiply by log2(e) for every exponential.  Here that factor is
 part of one that is there: no value gets a multiplication.  Values between the two are in units of
 log(2): sums, differences, maxima and choices are scaled as what they are made of, -inf, inf and NaN
-are what they were.  It is done where nothing else reads those values.
+are what they were.  It is done where nothing else reads those values.  What is divided by a number
+is multiplied by log2(e) over it: s = dot(q, k) / sqrt(D) is scaled, too.
 
 Rounding: the scaled factor is rounded once, as the other was, and the product of `exp` with log2(e)
 and its rounding are saved.  Values over 2.35e38, which is the greatest float32 by log2(e), become
@@ -136,6 +137,9 @@ class _Scaling:
                 return replace(expr, args=(self.plain(value), self.fold(factor)))
             case ir.Apply("mul", (ir.Const() as factor, value)):
                 return replace(expr, args=(self.fold(factor), self.plain(value)))
+            case ir.Apply("div", (value, ir.Const() as by)):
+                factor = replace(by, value=_inverse(by.value))
+                return replace(expr, op="mul", args=(self.plain(value), self.fold(factor)))
             case ir.Apply(op, args) if op in SCALED:
                 return replace(expr, args=tuple(map(self.scaled, args)))
             case _:
@@ -145,6 +149,13 @@ class _Scaling:
         made = self.scaled(factor)
         self.folded += 1
         return made
+
+
+def _inverse(value: object) -> float:
+    """One over a constant, if float32 has all bits of it."""
+    if not isinstance(value, int | float) or not 2.0**-126 <= abs(value) <= 2.0**126:
+        raise _NotScaled
+    return 1 / value
 
 
 def _times(value: object) -> float:
