@@ -63,6 +63,17 @@ def test_without_groups_all_is_filled():
     assert buffer.fill == 0.0
 
 
+def test_many_ranges_of_many_numbers_are_not_searched():
+    """A row is looked for in every range: more than a fill of so few bytes takes."""
+
+    def searched(rows, columns, ranges):
+        made = tile.spec((rows, columns), "float32"), tile.spec((ranges + 1,), "int32")
+        return plan(doubled, *made).buffers[0].fill is None
+
+    assert searched(2**20, 256, 2**14) and searched(2**14, 4, 2**12)
+    assert not searched(2**20, 4, 2**14)
+
+
 @tile.kernel
 def read_later(x, offsets):
     """What the first launch stores and clears, the second one reads: all of it."""
