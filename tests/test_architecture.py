@@ -157,15 +157,16 @@ BUDGET = {
     # ranks of arguments, and tensors that a loop was meant to store to, in hints
     # what two parts that move a tile are together
     # jumps.py: what follows an early end is the other branch; while of host values
-    "frontend": 5009,  # views that repeat elements or change places; what loops carry; words
+    # hints for items that are added to
+    "frontend": 5015,  # views that repeat elements or change places; what loops carry; words
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
     # rows of tiles in uses, and that plans keep indices of loops in tiles below a limit
     # fixed.py: tiles that results go by; numbers of both signs wherever a loop is
-    "analysis": 4985,  # cuts.py, drawn.py, written.py: stores that any loop reads; ties and limits
+    "analysis": 4995,  # cuts.py, drawn.py, written.py: stores that loops read; ties, limits, edges
     # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
     # sums and columns in tiles, static_lanes.py: of one back end and of meshes
-    "passes": 2_212,  # row_products; separate_parts, ..._joins; what relies on lanes; what to write
+    "passes": 2_222,  # row_products; separate_...; what relies on lanes; to write; quotients
     # gradients: formulas, adjoints, gauges, residuals, conditions asked once; batches; partitions
     # softmax.py: totals that are kept from zero; what is compared is computed again
     # numbers of the whole on a mesh: positions.py
@@ -194,7 +195,8 @@ BUDGET = {
     # turns_in_tiles.py: tiles around those loops, whose rows are those of a step's blocks
     # flat_columns.py: rows of several dimensions as columns, for blocks of groups
     # tiles of a fixed block that begin elsewhere than in memory
-    "codegen.pallas": 24_153,  # wide_*.py, registers.py; flows; moved tiles, edges; tables of lanes
+    # what to write where single numbers have no room, or lie beside parts
+    "codegen.pallas": 24_181,  # wide_*.py, registers.py; flows; moved tiles, edges; tables of lanes
     # descriptors; specialized warps; space of configs; kinds of memory; interiors; cleared rows;
     # tiles of groups, loops without products that copy ahead; registers of what is alive, and of a
     # program; operands that are taken whole; products in batches; tables that are gathered from,
@@ -207,7 +209,7 @@ BUDGET = {
     # operands that registers read too or turn, that boxes bring, that lie in two places
     # sums in the products' dimensions, scales behind maxima; layouts of sums that loops carry
     # casts that round nothing; products beside their sums; fills of parts and of rows one by one
-    "codegen.triton": 9_265,  # masks by dimension; mixed products; runs of views
+    "codegen.triton": 9_304,  # masks by dimension; mixed products; runs of views; rows alive
     # gradients, torch, TorchTPU; buckets, symbols; meshes; checks; later calls, which are written;
     # Hessians refused; ranges that are proved to be apart; what is said of derived backwards
     # and of what goes by the block
