@@ -196,7 +196,7 @@ BUDGET = {
     # flat_columns.py: rows of several dimensions as columns, for blocks of groups
     # tiles of a fixed block that begin elsewhere than in memory
     # what to write where single numbers have no room, or lie beside parts
-    "codegen.pallas": 24_181,  # wide_*.py, registers.py; flows; moved tiles, edges; tables of lanes
+    "codegen.pallas": 24_215,  # wide_*.py, registers.py; flows; moved tiles; halved rows; tables
     # descriptors; specialized warps; space of configs; kinds of memory; interiors; cleared rows;
     # tiles of groups, loops without products that copy ahead; registers of what is alive, and of a
     # program; operands that are taken whole; products in batches; tables that are gathered from,

@@ -154,6 +154,39 @@ def test_that_little_makes_no_blocks_smaller_is_seen(monkeypatch):
     assert heads_of_rope() == {"t": 256}
 
 
+def queries(name: str, size: int, chip: str) -> int:
+    kernel, arguments = case(name, size)
+    return dict(kernel.default_config(*arguments, target=f"tpu:{chip}").blocks)["tq"]
+
+
+FEWER = (("attention_with_lse", 0), ("jagged_attention_causal", 2), ("hstu_attention", 2))
+
+
+@pytest.mark.parametrize(("name", "size"), FEWER)
+def test_half_of_the_rows_alone(name, size, monkeypatch):
+    """10.2 us on a v5p with 128 queries, 13.5 with 256; 12.8 and 13.8; 12.9 and 13.9."""
+    assert queries(name, size, "v5p") == 128
+    monkeypatch.setattr(search, "fewer_rows", lambda planned: None)
+    assert queries(name, size, "v5p") == 256
+
+
+def test_half_of_the_rows_must_gain_more_than_a_little(monkeypatch):
+    """822 us with 256 queries of 32 heads, 983 with 128, estimated at 869 and 809."""
+    assert queries("grouped_query_attention", 4, "v5p") == 256
+    monkeypatch.setattr(search, "FEWER_WORTH", 1.06)
+    assert queries("grouped_query_attention", 4, "v5p") == 128
+
+
+@pytest.mark.parametrize(
+    ("name", "chip"), [("jagged_attention", "v5e"), ("attention_with_lse", "v6e")]
+)
+def test_steps_of_all_heads_take_blocks_that_gain_a_little(name, chip, monkeypatch):
+    """21.9 us with 128 queries, 28.2 with 256, estimated at 27.6 and 29.8; 14.8 and 16.1."""
+    assert queries(name, 0, chip) == 128
+    monkeypatch.setattr(rank, "WORTH_WITHIN", 1.08)
+    assert queries(name, 0, chip) == 256
+
+
 def pieces() -> float:
     """The estimate of steps in pieces of rows, to 2466.4 us."""
     kernel, arguments = case("flash_attention_causal", 4)

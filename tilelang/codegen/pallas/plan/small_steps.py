@@ -89,6 +89,16 @@ def smaller(planned: Plan) -> Iterator[dict[str, int]]:
         yield blocks
 
 
+def fewer_rows(planned: Plan) -> dict[str, int] | None:
+    """Its blocks with half of the largest one of a parallel loop, which sums go over whole tiles of
+    less often: of ranges that end anywhere a step masks less."""
+    every = (a for launch in planned.launches for a in launch.axes if a.kind == "parallel")
+    cut = {a.name: a.block for a in every if a.block is not None and a.tiles != 1}
+    largest = max(cut.values(), default=0)
+    less = {name: size // 2 for name, size in cut.items() if size == largest >= LEAST}
+    return {**dict(planned.blocks), **less} if less else None
+
+
 def _parallel(launch: Launch) -> list[AxisPlan]:
     """Its grid dimensions that are parallel loops of indices."""
     return [

@@ -49,7 +49,7 @@ SLACK = 1.3  # and copies still take longer than the work, if that takes so much
 WORTH, WORTH_ROWS, WORTH_CHAINED, WORTH_STEPS, WORTH_FEWER = 1.02, 1.1, 1.06, 1.25, 1.02
 # What is known better: steps that run several heads have the costs of such.  How these are laid out
 # goes by blocks, which no resized plan shows: half a block of the best is planned in any case.
-WORTH_WITHIN, RESIZED_WITHIN = 1.08, 1.1
+WORTH_WITHIN, RESIZED_WITHIN = 1.06, 1.1
 TRIED = 3  # plans that are made of the best ones found
 
 
