@@ -302,6 +302,8 @@ def test_a_table_that_does_not_fit_is_refused_with_the_sum() -> None:
     assert caught.value.hint.startswith("use larger blocks, give hl.tile(..., max_extent=)")
     by_default = planned(k.ir(), Config({"tm": 8}), "tpu:v5e")
     assert by_default.config.loop_type == "emit_pipeline"  # which needs no table
+    on_a_laptop = planned(k.ir(), Config({"tm": 8}, loop_type="outer_pipeline"), "cpu")
+    assert on_a_laptop.launches[0].table is not None  # which has no memory that could be short
 
 
 def test_the_rectangle_has_max_extent_tiles_for_every_group() -> None:
