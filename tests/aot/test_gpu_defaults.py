@@ -81,6 +81,39 @@ def norm_gradient(x, dy, gamma, offsets, eps: hl.constexpr = 1e-5):
     return dx, dgamma
 
 
+@tile.kernel
+def token_losses(x, w, label, offsets):
+    """Cross entropy of what a last layer gives, whose scores no memory has."""
+    loss = hl.zeros([x.shape[0]], dtype=hl.float32)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            m = hl.full([t], float("-inf"), dtype=hl.float32)
+            total = hit = hl.zeros([t], dtype=hl.float32)
+            for v in hl.tile(w.shape[0]):
+                scores = hl.zeros([t, v], dtype=hl.float32)
+                for k in hl.tile(x.shape[1]):
+                    scores = hl.dot(x[t, k], w[v, k].T, acc=scores)
+                new = hl.maximum(m, scores.amax(1))
+                total = total * hl.exp(m - new) + hl.exp(scores - new[:, None]).sum(1)
+                hit += hl.where(v.index[None, :] == label[t][:, None], scores, 0.0).sum(1)
+                m = new
+            loss[t] = hl.log(total) + m - hit
+    return loss
+
+
+@tile.kernel
+def with_residual(x, w, residual, ids, offsets):
+    """A product of groups, to which rows are added that memory names."""
+    y = hl.zeros([x.shape[0], w.shape[1]], dtype=x.dtype)
+    for g in hl.grid(w.shape[0]):
+        for t, n in hl.tile([offsets[g], 0], [offsets[g + 1], w.shape[1]]):
+            acc = hl.zeros([t, n], dtype=hl.float32)
+            for k in hl.tile(x.shape[1]):
+                acc = hl.dot(x[t, k], w[g, n, k].T, acc=acc)
+            y[t, n] = (acc + residual[ids[t], n]).to(y.dtype)
+    return y
+
+
 def blocks(dtype):
     return (
         tile.spec((8192, 2048), "bfloat16"), tile.spec((2048, 1024), dtype),
@@ -92,12 +125,26 @@ def rows(dtype):
     return tuple(tile.spec((16, 4096, 64), dtype) for _ in range(3))
 
 
+def tokens():
+    ids = tile.spec((16384,), "int32")
+    x, w = tile.spec((16384, 2048), "bfloat16"), tile.spec((32768, 2048), "bfloat16")
+    return x, w, ids, tile.spec((33,), "int32")
+
+
+def residuals():
+    x, w = tile.spec((16384, 2048), "bfloat16"), tile.spec((32, 2048, 2048), "bfloat16")
+    rest = tile.spec((4096, 2048), "bfloat16")
+    return x, w, rest, tile.spec((16384,), "int32"), tile.spec((33,), "int32")
+
+
 def norms(columns):
     wide = tile.spec((65536, columns), "bfloat16")
     return wide, wide, tile.spec((256, columns), "bfloat16"), tile.spec((257,), "int32")
 
 
-SAMPLES = [(scaled_blocks, blocks("float8_e4m3fn"), arch) for arch in (90, 89, 100)] + [
+SAMPLES = [(token_losses, tokens(), 90), (with_residual, residuals(), 90)]
+SAMPLES += [(scaled_blocks, blocks("float8_e4m3fn"), arch) for arch in (90, 89, 100)]
+SAMPLES += [
     (kernel, args, arch)
     for kernel, args in (
         (chunks, rows("bfloat16")), (chunks, rows("float32")),
@@ -140,6 +187,18 @@ def test_several_values_of_whole_rows_share_the_registers_of_a_thread(monkeypatc
     assert lowered(norm_gradient, norms(1024), 90).config.warps == 8
     monkeypatch.setattr(groups, "rows_alive", lambda *rows: 1)
     assert lowered(norm_gradient, norms(1024), 90).config.warps == 2
+
+
+CROWDED = {token_losses: (tokens(), "v"), with_residual: (residuals(), "n")}
+
+
+@pytest.mark.parametrize("kernel", CROWDED, ids=str)
+def test_results_with_more_beside_them_are_no_wider_than_128(kernel, monkeypatch):
+    """Of 256 columns 128 bytes spilled, and 24."""
+    args, columns = CROWDED[kernel]
+    assert dict(lowered(kernel, args, 90).config.blocks)[columns] == 128
+    monkeypatch.setattr(shapes, "_crowded", lambda kernel, dot: False)
+    assert dict(lowered(kernel, args, 90).config.blocks)[columns] == 256
 
 
 def warps(kernel, dtype):

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from tilelang.codegen.triton.passes.pad_dims import power_of_two
 from tilelang.codegen.triton.target import Target
-from tilelang.ir import Apply, Axis, Expr, Load
+from tilelang.ir import Apply, Axis, Expr, Gather, KernelIR, Load, every_expr
+from tilelang.language.op import REDUCTIONS
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 
@@ -95,9 +96,30 @@ def is_wide(problem: Problem, found: Roles, target: Target) -> bool:
         return False
     if not all(map(operand_load, dot.args)) or beside_sums(problem.ir):
         return False  # what is computed before it is multiplied takes registers, or after that
+    if _crowded(problem.ir, dot):
+        return False
     if least_alignment(problem.ir) < BOX:
         return False  # so do addresses, where no box is copied: 288 bytes spill
     return _programs(problem, found, WIDE) * 4 >= target.processors * 3
+
+
+def _crowded(kernel: KernelIR, dot: Apply) -> bool:
+    """Whether rows of results are reduced, or terms are added whose rows memory names.
+
+    By the compiler's figures for sm_90: 128 bytes of the maxima and sums of a cross entropy spill
+    beside 128 x 256 results, and 24 of a residual that is picked.
+    """
+    shape = dot.type.shape
+    for part in every_expr(kernel.body):
+        match part:
+            case Apply(op, (value, *_)) if op in REDUCTIONS and value.type.shape == shape:
+                return True
+            case Load(_, index) if part.type.shape == shape:
+                if any(isinstance(entry, Gather) for entry in index):
+                    return True
+            case _:
+                pass
+    return False
 
 
 def is_flat(
