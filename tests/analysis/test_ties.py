@@ -5,6 +5,7 @@ Made-up numbers have ties, meet limits that memory has, and lie in tiles that be
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from tilelang import ParseError
-from tilelang.analysis import drawn
+from tilelang.analysis import cuts, drawn
 
 G, N = 4, 40
 RNG = np.random.default_rng(0)
@@ -236,3 +237,35 @@ def test_only_what_meets_a_limit_is_tried_often(tries, monkeypatch) -> None:
     given = tile.spec((N, 16), "float32"), tile.spec((G,), "float32"), tile.spec((G + 1,), "int32")
     sums(TRIED[tries]).lower(*given)
     assert set(sizes) == set(range(tries))
+
+
+@tile.kernel
+def greatest_twice(x, limit):
+    """How often the greatest is there, by a loop of its own, and how often there is more."""
+    y = hl.zeros([2], dtype=hl.int32)
+    for g in hl.grid(1):
+        m = hl.full([], float("-inf"), dtype=hl.float32)
+        for t in hl.tile(x.shape[0]):
+            m = hl.maximum(m, x[t].amax(0))
+        count = hl.zeros([], dtype=hl.int32)
+        for s in hl.tile(x.shape[0]):
+            count += (x[s] == m).to(hl.int32).sum(0)
+        more = hl.zeros([], dtype=hl.int32)
+        for r in hl.tile(x.shape[0]):
+            more += (x[r] > limit[g]).to(hl.int32).sum(0)
+        y[0] = count
+        y[1] = more
+    return y
+
+
+def test_limits_are_tried_often_and_what_other_loops_made_is_none(monkeypatch):
+    """Gradients of maxima compare with those, in loops after loops: proofs took seconds."""
+    tried, real = Counter[str](), cuts._changed
+
+    def counted(loop, *rest):
+        tried[loop.axis] += 1
+        return real(loop, *rest)
+
+    monkeypatch.setattr(cuts, "_changed", counted)
+    greatest_twice.source(np.float32([3, 1, 3]), np.float32([2]))
+    assert tried == {"t": min(drawn.TIED), "s": drawn.FEWER, "r": drawn.TRIES}

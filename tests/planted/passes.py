@@ -511,7 +511,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what ranges begin before is in no tile that is tried", cuts, "_edges",
-        lambda ir, loop, defined: [],
+        lambda ir, loop, defined: {},
         lambda: test_windows.test_rows_that_see_nothing_of_what_their_tile_reads(20),
     ),
     Mutation(

@@ -50,6 +50,7 @@ from .stores import folds_over, is_free, sources
 from .uses import references
 from .written import Changed, Noted, apart, differing, placed_at, unknown
 
+Names = frozenset[str]
 RISES = (False, True)  # an author may know that ids rise, or times
 CUTS = (2, 16)  # blocks
 SHORTER = (1, 3, 9, 11)  # sizes with which the first tile has one position, if it may
@@ -200,8 +201,10 @@ def _loop(
         _scale(parts, floats=True), _scale(parts, floats=False),
     )  # fmt: skip
     # Besides: loops inside of many positions are not computed.
-    long = _positions(loop.axis, parts, _edges(ir, loop, defined))
-    several = _tries(loop.axis, parts, every, ir, defined)
+    inner = _edges(ir, loop, defined)
+    long = _positions(loop.axis, parts, [part for ends in inner.values() for part in ends])
+    within = {s.axis for s in statements((loop,)) if isinstance(s, Loop)}
+    several = _tries(frozenset({*around, *within} - {loop.axis, *inner}), parts, every, ir, defined)
     tried = [(sizes, POSITIONS) for sizes in range(several)]
     tried += [(sizes, long) for sizes in range(2) if long > POSITIONS]
 
@@ -221,30 +224,29 @@ def _loop(
     return Changed(carries, stores, same, carries - _of_any(others)[0])
 
 
-def _tries(
-    axis: str, parts: list[Expr], edges: frozenset[str], ir: KernelIR, defined: Definitions
-) -> int:
+def _tries(free: Names, parts: list[Expr], edges: Names, ir: KernelIR, defined: Definitions) -> int:
     """How many numbers are made up: limits are met by chance, those that memory has seldom.
 
+    free   loops around and inside that do not go through its tiles, so that limits may: what other
+           loops made of all of their numbers, as maxima, is none
     edges  arrays that ranges are made of: positions are compared with those, and no numbers
     """
     several = min(TIED)
     for expr in parts:
         if isinstance(expr, Apply) and expr.op in BOUNDS:
             sides = [_loads(a, edges, ir, defined) for a in expr.args]
-            limits = [not any(axis in dims for dims in side) for side in sides]
-            if all(sides) and any(limits):
+            limits = [free.issuperset(chain(*side)) for side in sides]
+            if all(sides) and any(limits) and not all(limits):
                 return len(MOST)
             several = FEWER if any(sides) and expr.op in COMPARISONS else several
     return several
 
 
-def _loads(
-    value: Expr, edges: frozenset[str], ir: KernelIR, defined: Definitions
-) -> list[frozenset[str | int]]:
-    """What each number of memory that a value is computed from goes by."""
+def _loads(value: Expr, edges: Names, ir: KernelIR, defined: Definitions) -> list[Names]:
+    """The axes that each number of memory goes by that a value is computed from."""
     found = (e for e in sources((value,), ir, defined) if isinstance(e, Load))
-    return [frozenset(chain(*map(dims_of, e.index))) for e in found if e.tensor not in edges]
+    every = (chain(*map(dims_of, e.index)) for e in found if e.tensor not in edges)
+    return [frozenset(d for d in dims if isinstance(d, str)) for dims in every]
 
 
 def _of_any(found: Iterable[Changed]) -> tuple[frozenset[str], frozenset[int]]:
@@ -277,11 +279,11 @@ def _changed(
     return Changed(found, stores, same)
 
 
-def _edges(ir: KernelIR, loop: Loop, defined: Definitions) -> list[Expr]:
-    """What ranges of the loops inside that go by tiles of a loop are computed from."""
-    inner = (s.axis for s in statements(loop.body) if isinstance(s, Loop))
-    each = (list(sources([*edges_of((ir.axis(name),))], ir, defined)) for name in inner)
-    return [part for parts in each if loop.axis in _tiles(parts) for part in parts]
+def _edges(ir: KernelIR, loop: Loop, defined: Definitions) -> dict[str, list[Expr]]:
+    """Loops inside whose ranges go by tiles of a loop, and what those are computed from."""
+    names = [s.axis for s in statements(loop.body) if isinstance(s, Loop)]
+    each = {n: list(sources([*edges_of((ir.axis(n),))], ir, defined)) for n in names}
+    return {name: parts for name, parts in each.items() if loop.axis in _tiles(parts)}
 
 
 def _positions(axis: str, parts: list[Expr], edges: list[Expr]) -> int:
