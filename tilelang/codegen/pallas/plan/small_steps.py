@@ -10,7 +10,7 @@ are looked up, as pages are, can be no larger; but a step may have several.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from tilelang.codegen.pallas.chips import CHIPS
 from tilelang.ir.traversal import dots
@@ -90,13 +90,21 @@ def smaller(planned: Plan) -> Iterator[dict[str, int]]:
 
 
 def fewer_rows(planned: Plan) -> dict[str, int] | None:
-    """Its blocks with half of the largest one of a parallel loop, which sums go over whole tiles of
-    less often: of ranges that end anywhere a step masks less."""
+    """Its blocks with half of the largest one of a parallel loop, where that has several tiles.
+
+    Of ranges that end anywhere a step masks less then.
+    """
     every = (a for launch in planned.launches for a in launch.axes if a.kind == "parallel")
-    cut = {a.name: a.block for a in every if a.block is not None and a.tiles != 1}
-    largest = max(cut.values(), default=0)
-    less = {name: size // 2 for name, size in cut.items() if size == largest >= LEAST}
-    return {**dict(planned.blocks), **less} if less else None
+    rows = {a.name: a.block for a in every if a.block is not None and a.tiles != 1}
+    if max(rows.values(), default=0) < LEAST:
+        return None
+    return {**dict(planned.blocks), **_with_half(rows)}
+
+
+def _with_half(blocks: Mapping[str, int]) -> dict[str, int]:
+    """Blocks with half of the largest, or of all that are as large."""
+    largest = max(blocks.values(), default=0)
+    return {name: size // 2 if size == largest else size for name, size in blocks.items()}
 
 
 def _parallel(launch: Launch) -> list[AxisPlan]:
@@ -118,9 +126,7 @@ def _goes_on(launch: Launch) -> bool:
 def halved(planned: Plan) -> tuple[dict[str, int], ...]:
     """Its blocks, and with half of the largest: a step that is alone has its copies to itself."""
     blocks = dict(planned.blocks)
-    largest = max(blocks.values(), default=0)
-    less = {name: size // 2 if size == largest else size for name, size in blocks.items()}
-    return (blocks, less) if largest > 1 else (blocks,)
+    return (blocks, _with_half(blocks)) if max(blocks.values(), default=0) > 1 else (blocks,)
 
 
 def turns_of_small_steps(planned: Plan) -> tuple[str, int] | None:
