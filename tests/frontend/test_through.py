@@ -277,6 +277,22 @@ def by_both(x):
     return y
 
 
+@pytest.mark.parametrize("rows", [0, 1, 2, 37])
+def test_rows_of_a_line_however_many(rows: int) -> None:
+    """One row is a dimension of length 1 that the line has not, and a tile goes along it."""
+
+    @tile.kernel
+    def kernel(x):
+        y = hl.zeros([x.shape[0] * 3], dtype=x.dtype)
+        v = y.reshape(x.shape[0], 3)
+        for t in hl.tile(x.shape[0]):
+            v[t, :] = x[t, :] * 2
+        return y
+
+    x = RNG.standard_normal((rows, 3)).astype(np.float32)
+    np.testing.assert_array_equal(kernel(x), 2 * x.reshape(-1))
+
+
 VIEW = (
     "v is a view that merges or splits dimensions, or is indexed by a number in one of length "
     "1 that it adds: stores through such views "

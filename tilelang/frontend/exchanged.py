@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from .. import ir
 from .scope import Draft
-from .through import dims_of, kept_dims
+from .through import dims_of, kept_dims, rearranged
 
 
 def exchange(draft: Draft, body: tuple[ir.Loop, ...]) -> None:
@@ -22,19 +22,20 @@ def exchange(draft: Draft, body: tuple[ir.Loop, ...]) -> None:
 
     All of these views have to have the dimensions of that one, and others of length 1.
     """
-    stored = dict.fromkeys(s.tensor for s in ir.every_store(body))
+    stores = [*ir.every_store(body)]
     for output in [t for t in draft.tensors.values() if t.role == "output"]:
-        forms = {_form(draft, name): None for name in stored if draft.root(name) is output}
+        forms = {_form(draft, s): None for s in stores if draft.root(s.tensor) is output}
         known = [form for form in forms if form is not None]
         fitting = (f for f in known if all(_kept(f, other) for other in known))
         if len(known) == len(forms) and (form := next(fitting, None)) is not None:
             _exchange(draft, output, form)
 
 
-def _form(draft: Draft, name: str) -> ir.Tensor | None:
+def _form(draft: Draft, store: ir.Store) -> ir.Tensor | None:
     """The view of an array's own elements in their order that a store is by, if it needs one."""
-    tensor = draft.tensors[name]
-    if dims_of(draft, tensor) is not None:
+    tensor = draft.tensors[store.tensor]
+    dims = dims_of(draft, tensor)
+    if dims is not None and rearranged(draft.root(tensor.name), dims, store.index) is not None:
         return None
     while tensor.view is not None and draft.tensors[tensor.view.source].view is not None:
         tensor = draft.tensors[tensor.view.source]

@@ -75,7 +75,7 @@ def _direct(draft: Draft, loop: ir.Loop) -> ir.Loop:
         return loop
 
     def seen(name: str, index: tuple[ir.Index, ...]) -> Rearranged | None:
-        return _rearranged(draft.root(name), views[name], index) if name in views else None
+        return rearranged(draft.root(name), views[name], index) if name in views else None
 
     read: dict[ir.Expr, ir.Expr] = {}
     visit = rebuilding(partial(_load, seen, read))
@@ -124,7 +124,7 @@ def kept_dims(shape: tuple[int, ...], dims: Dims, seen: tuple[int, ...]) -> Dims
     return tuple(found) if all(size == 1 for size, _ in left) else None
 
 
-def _rearranged(array: ir.Tensor, dims: Dims, index: tuple[ir.Index, ...]) -> Rearranged | None:
+def rearranged(array: ir.Tensor, dims: Dims, index: tuple[ir.Index, ...]) -> Rearranged | None:
     """None where what is read of a dimension that only the view has may lie outside of it."""
     pairs = tuple(zip(dims, index, strict=True))
     first = ir.At(const(0))
