@@ -218,6 +218,20 @@ def stored_in_another_form(x):
     return y
 
 
+def stored_in_two_forms(x, w):
+    """Neither of the forms has the dimensions of the other."""
+    y = hl.zeros([6], dtype=hl.float32)
+    pairs, triples = y.reshape(3, 2), y.reshape(2, 3)
+    for g in hl.grid(1):
+        acc = hl.zeros([2], dtype=hl.float32)
+        for tm in hl.tile(x.shape[0]):
+            acc = acc + x[tm, 0:2].sum(0)
+        pairs[g, :] = acc
+    for ts in hl.tile(w.shape[0]):
+        triples[1, :] += w[ts, 0:3].sum(0)
+    return y
+
+
 def sums_in_another_form(x):
     y = hl.zeros([x.shape[1]], dtype=hl.float32)
     for tn in hl.tile(x.shape[1]):
@@ -422,8 +436,17 @@ def test_offsets_that_are_numbers_stay_those_of_the_whole(case):
 
 
 def test_a_sum_that_is_stored_in_another_form():
+    """Each device returns its part of what is stored to in the form that is returned."""
+    ir = parsed(stored_in_another_form, ((8, 4), F))
+    assert found(ir)["tm"].kind == "sum"
+    assert list(divided(ir, {"x": np.random.default_rng(0).random((8, 4), np.float32)})) == []
+
+
+def test_a_sum_that_is_stored_in_two_forms():
     """No plan takes such a store; the sum would be that of one device."""
-    ir, _ = derivatives.parsed(tile.kernel(stored_in_another_form), (tile.spec((8, 4), F),))
+    ir, _ = derivatives.parsed(
+        tile.kernel(stored_in_two_forms), (tile.spec((8, 4), F), tile.spec((9, 4), F))
+    )
     assert found(ir)["tm"].why == "y is stored in another shape, and added up"
 
 
