@@ -54,6 +54,7 @@ from tests.fuzzing.small import (
     small,
 )
 from tests.fuzzing.stepped import stepped
+from tests.fuzzing.tailed import tailed
 from tests.fuzzing.tallied import tallied
 from tests.fuzzing.text import source
 from tests.fuzzing.turned import turned
@@ -98,6 +99,7 @@ COUNTED = 0.4  # of those with products along a loop whose tiles can be counted
 ENDS = 0.08  # of the programs with ragged loops
 CLIPPED = 0.06  # of the programs that reduce tiles
 LIMITED = 0.08  # of the programs
+TAILED = 0.08  # of the programs that store whole columns
 FOLDED = 0.12  # of the programs with columns that nothing sums along
 AS_THEY_ARE = 0.7  # of those, which changes make something else of
 LAST = (
@@ -109,6 +111,7 @@ LAST = (
     ("folded", folded, FOLDED),
     ("clipped", clipped, CLIPPED),
     ("limited", limited, LIMITED),
+    ("tailed", tailed, TAILED),
 )  # changes that others know nothing of, in this order
 
 

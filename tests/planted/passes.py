@@ -66,12 +66,15 @@ from tests.passes import (
     test_select_numbers,
     test_separate_gathers,
     test_several_turns,
+    test_single_parts,
     test_sum_tiles,
     test_turn_late,
     test_wide_carries,
     test_wide_operands,
 )
+from tests.passes.becomes import again
 from tests.schedule import (
+    test_beside_parts,
     test_estimate,
     test_fixed_tiles,
     test_rewriting,
@@ -96,6 +99,7 @@ from tilelang.codegen.pallas.passes import (
     scatter_rows,
     separate_gathers,
     several_turns,
+    single_parts,
     sum_tiles,
     wide_carries,
     wide_operands,
@@ -896,6 +900,17 @@ MUTATIONS = (
         "an output of rows is returned as it is", Tensor, "seen",
         lambda self, name, view: replace(_seen(self, name, view), shape=(*self.shape, 1)),
         test_numbers_as_rows.test_a_number_that_an_index_picks_is_a_row,
+    ),
+    Mutation(
+        "a position beside a part is another block", single_parts, "_both",
+        lambda loop, name: frozenset(),
+        lambda: test_beside_parts.test_a_single_position_beside_a_part(
+            again(test_beside_parts.boxes), (test_beside_parts.X,), test_beside_parts.BOXES, None
+        ),
+    ),
+    Mutation(
+        "what is read again of a part stays one", single_parts, "squeezed",
+        lambda value, axis: value, test_single_parts.test_positions_of_two_dimensions,
     ),
     Mutation(
         "every row is scattered", scatter_rows, "_large", lambda *args: True,

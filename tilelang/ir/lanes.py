@@ -12,9 +12,13 @@ def arange(dim: Dim, start: int = 0) -> Apply:
 
 def expanded(expr: Expr, axis: int) -> Expr:
     """The value with a dimension of one at `axis`."""
-    shape = expr.type.shape
-    kind = Type((*shape[:axis], 1, *shape[axis:]), expr.type.dtype)
-    return Apply("expand_dims", (expr,), kind, (("axis", axis),))
+    match expr:
+        case Apply("squeeze", (value,)) if expr.attr("axis") == axis:
+            return value
+        case _:
+            shape = expr.type.shape
+            kind = Type((*shape[:axis], 1, *shape[axis:]), expr.type.dtype)
+            return Apply("expand_dims", (expr,), kind, (("axis", axis),))
 
 
 def squeezed(expr: Expr, axis: int) -> Expr:

@@ -157,7 +157,7 @@ def _lane_masks(arrays: Arrays, shape: tuple[Dim, ...]) -> list[InRange]:
 def _aligned(scope: Scope, mask: ir.Expr, shape: tuple[Dim | None, ...], stmt: Store) -> PExpr:
     """A mask laid out as the stored value is, so that it combines with those of the block."""
     value = _as_block(scope, mask, shape, stmt)
-    return value if mask.type.shape else filled(value, Type((1,) * len(shape), "bool"))
+    return value if value.type.shape else filled(value, Type((1,) * len(shape), "bool"))
 
 
 def _as_block(scope: Scope, value: ir.Expr, shape: tuple[Dim | None, ...], stmt: Store) -> PExpr:

@@ -180,26 +180,12 @@ def _windows(
                     Rule.FORM,
                     f"{tensor} is stored and also used at another place in the same loop nest",
                     reference.loc,
-                    _one_place(tensor, [r.index for r in seen if r.tensor == tensor]),
+                    "loop over the places with hl.grid, carry over the loop what is read again, or "
+                    "split the kernel into two top-level loops or outputs",
                 )
             name = f"{tensor}_{number}" if number else tensor
             windows[key] = _window(arrays, reference, key[1], name, tensor in written)
     return windows, places
-
-
-def _one_place(tensor: str, indices: Iterable[tuple[Index, ...]]) -> str:
-    """What to write instead of places that no one block has all of."""
-    for entries in zip(*indices, strict=True):
-        at = [e.expr.value for e in entries if isinstance(e, At) and isinstance(e.expr, Const)]
-        if at and any(isinstance(e, Span) for e in entries):
-            return (
-                f"write a single position beside a part of {tensor} as a part, too: "
-                f"{at[0]}:{int(at[0]) + 1} in place of {at[0]}"
-            )
-    return (
-        "loop over the places with hl.grid, carry over the loop what is read again, or "
-        "split the kernel into two top-level loops or outputs"
-    )
 
 
 def _window(
