@@ -428,16 +428,14 @@ def selects(
                 out.append(Row(expr))
             case At(), cut.ByTile() | cut.ByRow() if place > 2:
                 out.append(Row(row_in_block(arrays, entry)))
-            case Columns(Const(number), columns), cut.Whole():
-                out.append(Part(int(number) * columns, (int(number) + 1) * columns))
             case Columns(number, columns), cut.Whole():
-                out.append(Step("", columns, number))
+                out.append(_numbered("", columns, number, size))
             case Along(name, offset), cut.Whole() if entry == moved:
                 far = shift(axes[name], offset)
                 assert moved is not None and far is not None
                 block = moved_block(arrays, tensor, index, moved)
                 number = block_number(axes[name], far, part, block, size)
-                out.append(Step(name, block, number))
+                out.append(_numbered(name, block, number, size))
             case Along(name), cut.Whole(held) if _in_parts(axes[name], held):
                 axis = axes[name]
                 tile = _inside(axis, -(-held // axis.size))
@@ -447,6 +445,14 @@ def selects(
             case _:
                 out.append(All())
     return tuple(out)
+
+
+def _numbered(axis: str, block: int, number: Expr, size: int) -> Select:
+    """One of the parts of a dimension, which may be no more than one."""
+    known = integers.value_of(number)
+    if known is None:
+        return Step(axis, block, number)
+    return All() if block >= size else Part(known * block, (known + 1) * block)
 
 
 def row_in_block(arrays: Arrays, entry: At) -> Expr:

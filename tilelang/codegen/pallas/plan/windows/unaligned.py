@@ -241,6 +241,8 @@ def _negative(rest: PExpr) -> PExpr:
             return integers.const(-int(value))
         case Apply("neg", (inner,)):
             return inner
+        case Apply("sub", (left, right)) if integers.value_of(left) == 0:
+            return right
         case Apply("sub", (left, right)):
             return apply("sub", (right, left), (), "int32")
         case _:
