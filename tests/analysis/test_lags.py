@@ -47,7 +47,7 @@ def stored_around(x):
     for tm in hl.tile(x.shape[0]):
         y[1, :] = y[1, :] + x[tm, :].sum(0)
         y[0, :] = y[1, :]
-        y[1, :] = hl.maximum(y[1, :], -1000.0)
+        y[1, :] = hl.maximum(y[1, :], -1e30)
     return y
 
 

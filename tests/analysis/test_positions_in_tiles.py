@@ -9,7 +9,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
-from tilelang.analysis import cuts
+from tilelang.analysis import thresholds
 from tilelang.errors import ParseError
 
 RNG = np.random.default_rng(6)
@@ -186,7 +186,7 @@ def test_tiles_as_long_as_what_they_are_compared_with_are_tried(fn, monkeypatch)
         tile.kernel(fn).source(*arguments)
     if fn is in_longer_tiles:  # no tile of 40 rows is so long
         tile.kernel(fn).source(tile.spec((40, 4), "float32"), arguments[1])
-    monkeypatch.setattr(cuts, "COMPARED", 64)
+    monkeypatch.setattr(thresholds, "COMPARED", 64)
     tile.kernel(fn).source(*arguments)
 
 

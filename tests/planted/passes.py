@@ -16,6 +16,7 @@ from tests.analysis import (
     test_order,
     test_positions_in_tiles,
     test_signs,
+    test_thresholds,
     test_ties,
     test_windows,
 )
@@ -81,7 +82,18 @@ from tests.schedule import (
     test_verify,
     test_within,
 )
-from tilelang.analysis import axes, cuts, drawn, fixed, folds, lags, order, uses, written
+from tilelang.analysis import (
+    axes,
+    cuts,
+    drawn,
+    fixed,
+    folds,
+    lags,
+    order,
+    thresholds,
+    uses,
+    written,
+)
 from tilelang.analysis import stores as stays
 from tilelang.codegen.pallas.emit import expressions, host
 from tilelang.codegen.pallas.passes import (
@@ -519,6 +531,42 @@ MUTATIONS = (
         lambda: test_windows.test_rows_that_see_nothing_of_what_their_tile_reads(20),
     ),
     Mutation(
+        "limits are those of what is compared itself", thresholds, "BEFORE", {},
+        lambda: test_thresholds.test_what_large_numbers_show_is_refused(
+            test_thresholds.REFUSED["a part of it"]
+        ),
+    ),
+    Mutation(
+        "numbers are no larger than usual", thresholds, "LARGE", thresholds.COMPARED,
+        lambda: test_thresholds.test_what_large_numbers_show_is_refused(
+            test_thresholds.REFUSED["what is above"]
+        ),
+    ),
+    Mutation(
+        "functions are straight lines", thresholds, "CURVED", (),
+        lambda: test_thresholds.test_what_large_numbers_show_is_refused(
+            test_thresholds.REFUSED["a curve"]
+        ),
+    ),
+    Mutation(
+        "long loops inside are not looked into", cuts, "FIRST", drawn.LONGEST + 1,
+        lambda: test_thresholds.test_what_large_numbers_show_is_refused(
+            test_thresholds.REFUSED["twenty turns"]
+        ),
+    ),
+    Mutation(
+        "ranges that go by tiles are short", cuts, "LENGTHS", (drawn.LONGEST, drawn.LONGEST),
+        lambda: test_thresholds.test_what_large_numbers_show_is_refused(
+            test_thresholds.REFUSED["from before the tile"]
+        ),
+    ),
+    Mutation(
+        "what is small is nothing", cuts, "SMALL", written.CLOSE,
+        lambda: test_thresholds.test_what_large_numbers_show_is_refused(
+            test_thresholds.REFUSED["a mean of products"]
+        ),
+    ),
+    Mutation(
         "what an author knows of ids is not asked", cuts, "RISES", (False, False),
         test_cuts.test_a_choice_that_ids_in_order_make_right,
     ),
@@ -603,7 +651,9 @@ MUTATIONS = (
     ),
     Mutation(
         "what the next turn of a loop around stores over is asked", cuts, "differing",
-        lambda one, other, tensors, alone: _differing(one, other, tensors, alone=True),
+        lambda one, other, tensors, alone, noise: _differing(
+            one, other, tensors, alone=True, noise=noise
+        ),
         test_positions_in_tiles.test_what_the_next_turn_of_a_loop_around_stores_over_is_taken,
     ),
     Mutation(
@@ -612,7 +662,7 @@ MUTATIONS = (
         test_positions_in_tiles.test_a_place_for_each_tile_is_taken,
     ),
     Mutation(
-        "a short loop inside is one of its turns", cuts, "LONGEST", 0,
+        "a short loop inside is one of its turns", cuts, "LENGTHS", (0, 0),
         lambda: test_positions_in_tiles.test_what_goes_by_the_tile_is_refused(
             test_positions_in_tiles.causal_without_a_mask
         ),

@@ -12,8 +12,9 @@ cannot be computed here, such as what another loop stored, proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -22,7 +23,6 @@ from ..ir import (
     Apply,
     Assign,
     Body,
-    Const,
     Expr,
     Index,
     KernelIR,
@@ -40,26 +40,24 @@ from ..ir import (
     walk,
 )
 from ..ir.traversal import edges_of, index_exprs
-from ..language.dtypes import is_float
 from ..language.moment import Array, Covered, Moment
 from ..language.op import kind_of
 from .carries import Definitions, depends_on, sources_of
 from .drawn import FEWER, LONGEST, MOST, TIED, UNKNOWN, Drawn, State, dims_of, worth
 from .placed import Place, loops, placed
 from .stores import folds_over, is_free, sources
+from .thresholds import BEHIND, BOUNDS, COMPARISONS, greatest, lengths, sharp, soft, thresholds
 from .uses import references
-from .written import Changed, Noted, apart, differing, placed_at, unknown
+from .written import NOISE, SMALL, Changed, Noted, apart, differing, placed_at, unknown
 
 Names = frozenset[str]
 RISES = (False, True)  # an author may know that ids rise, or times
 CUTS = (2, 16)  # blocks
 SHORTER = (1, 3, 9, 11)  # sizes with which the first tile has one position, if it may
 POSITIONS = 7  # of a loop, if it is longer than a short one
-COMPARED = 512  # the greatest number that a tile is compared with, of those that are tried
-BEHIND = 2  # positions behind that number
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-BOUNDS = (*COMPARISONS, "maximum", "minimum")  # of which one side may be a limit
-AROUND = ("maximum", "minimum", "add", "sub")  # which may be part of a comparison
+SCALED = (2, 4)  # sizes in which numbers may be large
+LENGTHS = (64, 1 << 10)  # of loops inside whose ranges go by tiles: over numbers, and over tiles
+FIRST = 4  # turns that stand for all of a long loop that carries values
 LARGEST = 1 << 22  # elements of a value: 16 positions of a row of 262,144
 
 
@@ -195,22 +193,27 @@ def _loop(
         for exprs in ((axis.begin, axis.end), (axis.begin,), tuple(edges_of(ir.axes)))
     )
     parts = list(sources([e for s in statements((loop,)) for e in statement_exprs(s)], ir, defined))
+    inner = _edges(ir, loop, defined)
+    values = _values(ir, defined)
+    ends = [(e, 0.0) for name in inner for e in edges_of((ir.axis(name),))]
+    ends += sharp(chain(*inner.values()))
+    met, beside, bent = (thresholds(found, values) for found in (sharp(parts), ends, soft(parts)))
     memory = Drawn(
         ir, False, 0, outside, wanted, own, begins, every, placing | every,
-        _ordered(_compared(parts), ir, defined), POSITIONS, loop.axis,
-        _scale(parts, floats=True), _scale(parts, floats=False),
+        _ordered(_compared(parts), ir, defined), POSITIONS, loop.axis, frozenset(inner),
+        *met.scales(),
     )  # fmt: skip
-    # Besides: loops inside of many positions are not computed.
-    inner = _edges(ir, loop, defined)
-    long = _positions(loop.axis, parts, [part for ends in inner.values() for part in ends])
     within = {s.axis for s in statements((loop,)) if isinstance(s, Loop)}
     several = _tries(frozenset({*around, *within} - {loop.axis, *inner}), parts, every, ir, defined)
-    tried = [(sizes, POSITIONS) for sizes in range(several)]
-    tried += [(sizes, long) for sizes in range(2) if long > POSITIONS]
+    tried = [replace(memory, sizes=sizes) for sizes in range(several)]
+    for long in (n for n in lengths(loop.axis, met, beside) if n > POSITIONS):
+        tried += [replace(memory, sizes=sizes, most=long) for sizes in range(2)]
+    if (large := greatest(met, bent)) != (memory.scale, memory.whole_scale):
+        tried += [replace(memory, sizes=n, scale=large[0], whole_scale=large[1]) for n in SCALED]
 
     def ways(rises: bool) -> Iterator[Changed]:
-        for sizes, most in tried:
-            drawn = replace(memory, rises=rises, sizes=sizes, most=most, log=[])
+        for drawn in tried:
+            drawn = replace(drawn, rises=rises, log=[])
             yield _changed(loop, around, drawn, defined, asked)
 
     with np.errstate(all="ignore"):
@@ -219,7 +222,7 @@ def _loop(
         if carries or stores:
             rising = _of_any(ways(RISES[1]))
             carries, stores = carries & rising[0], stores & rising[1]
-    others = (c for (sizes, _), c in zip(tried, found, strict=True) if sizes not in TIED)
+    others = (c for drawn, c in zip(tried, found, strict=True) if drawn.sizes not in TIED)
     same = frozenset.intersection(*(c.same for c in found[:several]))
     return Changed(carries, stores, same, carries - _of_any(others)[0])
 
@@ -265,16 +268,18 @@ def _changed(
     other = memory.most - (memory.sizes % 2) * BEHIND  # as long as what is compared, and longer
     cuts = [_cut(loop.axis, block, memory, here) for block in (CUTS[0], max(CUTS[1], other))]
     (one, before), (other, behind) = (_run(loop, memory, here, cut) for cut in cuts)
-    found = frozenset(name for name in one.keys() & other if _differ(one[name], other[name]))
+    noise = max(SMALL, NOISE * max(memory.scale, memory.whole_scale) ** 2)
+    differ = partial(_differ, noise=noise)
+    found = frozenset(name for name in one.keys() & other if differ(one[name], other[name]))
     lost = unknown(before.log) | unknown(behind.log)
     arrays = asked.arrays - lost
     tensors = [asked.tensor(memory.ir, name) for name in sorted(arrays)]
-    stores = differing(before.log, behind.log, tensors, alone=asked.alone)
+    stores = differing(before.log, behind.log, tensors, alone=asked.alone, noise=noise)
     same = frozenset(w.store for w in before.log if w.array in arrays) - stores
     if found and not _leaves(memory.ir, loop, around, defined, same):
         runs = ((one, before), (other, behind))
         after = [_stored(rest, to, replace(here, memory=to).next(_outs(loop, s))) for s, to in runs]
-        if not any(a is None or b is None or _differ(a, b) for a, b in zip(*after, strict=True)):
+        if not any(a is None or b is None or differ(a, b) for a, b in zip(*after, strict=True)):
             found = frozenset()
     return Changed(found, stores, same)
 
@@ -284,23 +289,6 @@ def _edges(ir: KernelIR, loop: Loop, defined: Definitions) -> dict[str, list[Exp
     names = [s.axis for s in statements(loop.body) if isinstance(s, Loop)]
     each = {n: list(sources([*edges_of((ir.axis(n),))], ir, defined)) for n in names}
     return {name: parts for name, parts in each.items() if loop.axis in _tiles(parts)}
-
-
-def _positions(axis: str, parts: list[Expr], edges: list[Expr]) -> int:
-    """How many are tried at least: more than any number that its tiles may be compared with, or
-    than ranges inside begin before them, or end behind."""
-    found = _beside(parts, COMPARISONS) if axis in _tiles(parts) else []
-    numbers = [c.value + BEHIND for c in found if 0 <= c.value <= COMPARED]
-    # Behind such a number two tiles of the smaller cut are in one of the larger cut in any case.
-    numbers += [c.value + 3 * BEHIND for c in _beside(edges, AROUND) if 0 <= c.value <= COMPARED]
-    return max([POSITIONS, *map(int, numbers)])
-
-
-def _scale(parts: list[Expr], floats: bool) -> float:
-    """How large floats, or integers, must be to be more than what they are compared with, or 1."""
-    found = _beside(parts, (*COMPARISONS, *AROUND))
-    numbers = (abs(c.value) for c in found if is_float(c.type.dtype) == floats)
-    return max([1.0, *(float(2 * n) for n in numbers if n <= COMPARED)])
 
 
 def _read(exprs: Sequence[Expr], ir: KernelIR, defined: Definitions) -> frozenset[str]:
@@ -313,11 +301,15 @@ def _ordered(compared: list[Expr], ir: KernelIR, defined: Definitions) -> frozen
 
     Of a sum that is compared nobody knows that what it is made of rises.
     """
-    carries = {c.name: c for loop, _ in loops(ir).values() for c in loop.carries}
-    values: dict[str, Sequence[Expr]] = {n: (v,) for n, v in defined.values.items()}
-    values |= {n: (c.init, c.next) for n, c in (*carries.items(), *defined.outs.items())}
-    found = _followed(compared, values, _is_summed)
+    found = _followed(compared, _values(ir, defined), _is_summed)
     return frozenset(e.tensor for e in found if isinstance(e, Load))
+
+
+def _values(ir: KernelIR, defined: Definitions) -> dict[str, Sequence[Expr]]:
+    """What each name may be."""
+    carries = {c.name: c for loop, _ in loops(ir).values() for c in loop.carries}
+    found: dict[str, Sequence[Expr]] = {n: (v,) for n, v in defined.values.items()}
+    return found | {n: (c.init, c.next) for n, c in (*carries.items(), *defined.outs.items())}
 
 
 def _is_summed(expr: Expr) -> bool:
@@ -326,12 +318,6 @@ def _is_summed(expr: Expr) -> bool:
 
 def _compared(parts: Iterable[Expr]) -> list[Expr]:
     return [a for e in parts if isinstance(e, Apply) and e.op in COMPARISONS for a in e.args]
-
-
-def _beside(parts: list[Expr], ops: Collection[str]) -> list[Const]:
-    """Numbers that something is compared with, or so combined."""
-    pairs = (e.args for e in parts if isinstance(e, Apply) and e.op in ops)
-    return [a for args in pairs for a in args if isinstance(a, Const)]
 
 
 def _cut(axis: str, block: int, memory: Drawn, moment: Moment) -> list[Covered]:
@@ -436,16 +422,24 @@ def _write(store: Store, memory: Drawn, moment: Moment) -> Noted:
 
 
 def _looped(loop: Loop, memory: Drawn, moment: Moment) -> State:
-    """What a short loop leaves; a tile of it is all of its positions.
+    """What a loop leaves; a tile of it is all of its positions.
 
-    Of a long one that carries nothing, one iteration stands for all.
+    Of a long one that carries nothing, one iteration stands for all, and else the first few do:
+    what those leave is what a shorter loop would, unless it is the tiles that say how long it is.
     """
     axis, stores = memory.ir.axis(loop.axis), _holds(loop, memory)
     bounds = worth({"begin": axis.begin, "end": axis.end}, moment)
-    if len(bounds) == 2 and bounds["end"] - bounds["begin"] <= LONGEST:
-        begin, end = (int(bounds[edge]) for edge in ("begin", "end"))
-        step = 1 if axis.kind == "grid" else axis.fixed or LONGEST
-        tiles = [Covered(i, min(i + step, end)) for i in range(begin, end, step)]
+    tiled, follows = axis.kind == "tile", loop.axis in memory.follow
+    most = LENGTHS[tiled] if follows else LONGEST
+    length = int(bounds["end"] - bounds["begin"]) if len(bounds) == 2 else most + 1
+    if len(bounds) == 2 and loop.carries and not follows and length > most:
+        length = LONGEST if tiled else FIRST
+    if length <= most:
+        begin = int(bounds["begin"])
+        step = 1 if not tiled else axis.fixed or max(length, 1)
+        tiles = [
+            Covered(i, min(i + step, begin + length)) for i in range(begin, begin + length, step)
+        ]
     elif not loop.carries:
         tiles = [memory.one(loop.axis, moment)]
     else:
@@ -492,5 +486,5 @@ def _stored(body: Body, memory: Drawn, moment: Moment) -> Iterator[Array | None]
         moment.values.update(_named(stmt, memory, moment))
 
 
-def _differ(one: Array, other: Array) -> bool:
-    return bool(apart(one, other).any())
+def _differ(one: Array, other: Array, noise: float) -> bool:
+    return bool(apart(one, other, noise).any())

@@ -72,6 +72,7 @@ class Drawn:
     ordered arrays that comparisons are made of, which an author may know to rise
     most    positions of the loop that are tried, if it is longer than a short one
     axis    the loop
+    follow  loops inside whose ranges go by its tiles
     scale   how large floats of both signs are: more than what they are compared with
     whole_scale  the same of integers
     log     what was stored so far
@@ -90,6 +91,7 @@ class Drawn:
     ordered: frozenset[str]
     most: int
     axis: str
+    follow: frozenset[str]
     scale: float
     whole_scale: float
     log: list[Noted] = field(default_factory=list)
@@ -191,7 +193,8 @@ class Drawn:
         """Integers of both signs; or small ones, also what they may be compared with, or 0."""
         if self.sizes in TIED:
             found = self.tied(name, total, turn, unit / 8)
-            return found if name in self.ordered else np.rint(found * WHOLE)
+            by = max(1, int(self.whole_scale) // 2) if self.sizes == min(TIED) else 1
+            return by * found if name in self.ordered else np.rint(found * WHOLE)
         if self.sizes < ANY[0] and self.sizes not in SIGNS:
             return np.rint((2 * unit - 1) * MOST[self.sizes])
         if self.sizes not in ANY:

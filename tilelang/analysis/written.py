@@ -18,6 +18,7 @@ from ..language.moment import Array
 CLOSE = 1e-4  # of values near 1 in float32, which the order of a sum changes by 1e-6
 FINITE = float(np.finfo(np.float32).max)  # what is larger may be what sums of it left, in float64
 NOISE = 1e-12  # of those
+SMALL = 1e-8  # what float64 may leave of numbers near 1 that cancel, in a long body
 FACTOR = np.int64(0x5851F42D4C957F2D)  # of Knuth's MMIX: one number for several positions
 COMPARED = 1 << 14  # places of an array: of rows of a hundred thousand numbers, every sixtieth
 COMBINED = {"add": (np.add, 0.0), "maximum": (np.maximum, -np.inf), "minimum": (np.minimum, np.inf)}
@@ -84,41 +85,47 @@ def unknown(log: Sequence[Noted]) -> frozenset[str]:
 
 
 def differing(
-    one: Sequence[Noted], other: Sequence[Noted], tensors: Iterable[Tensor], *, alone: bool
+    one: Sequence[Noted],
+    other: Sequence[Noted],
+    tensors: Iterable[Tensor],
+    *,
+    alone: bool,
+    noise: float,
 ) -> frozenset[int]:
     """The stores to these arrays that leave something else at some position.
 
     alone  also at one that only one of the two stores to
+    noise  what numbers differ by at least that are not the same
     """
     found = set[int]()
     for tensor in tensors:
         left, right = ([w for w in log if w.array == tensor.name] for log in (one, other))
         if left or right:
-            found |= _compared(left, right, tensor, alone)
+            found |= _compared(left, right, tensor, alone, noise)
     return frozenset(found)
 
 
 def _compared(
-    left: Sequence[Noted], right: Sequence[Noted], tensor: Tensor, alone: bool
+    left: Sequence[Noted], right: Sequence[Noted], tensor: Tensor, alone: bool, noise: float
 ) -> set[int]:
     many = max(sum(len(w.places) for w in log) for log in (left, right))
     thin = partial(_thinned, of=-(-many // COMPARED))
     (places, values, stores), (same, others, elsewhere) = map(_left, map(thin, (left, right)))
     both, at, to = np.intersect1d(places, same, return_indices=True)
-    found = {*stores[at[apart(values[at], others[to])]].tolist()}
+    found = {*stores[at[apart(values[at], others[to], noise)]].tolist()}
     kept = _before([*left, *right], tensor)
     for where, what, who in ((places, values, stores), (same, others, elsewhere)) if alone else ():
         own = ~np.isin(where, both)
-        changed = ~np.isclose(what[own], kept, rtol=CLOSE, atol=CLOSE)  # nothing is what nan is
+        changed = apart(what[own], np.full(own.sum(), kept), noise) | np.isnan(kept)
         found |= {*who[own][changed].tolist()}
     return found
 
 
-def apart(one: Array, other: Array) -> Array:
+def apart(one: Array, other: Array, noise: float) -> Array:
     """Where two results are not the same number."""
     sizes = np.abs(np.concatenate([np.ravel(one), np.ravel(other)]))
     largest = float(sizes.max(initial=0, where=np.isfinite(sizes)))
-    least = CLOSE if largest <= FINITE else largest * NOISE
+    least = max(CLOSE * min(1.0, largest), noise) if largest <= FINITE else largest * NOISE
     return ~np.isclose(one, other, rtol=CLOSE, atol=least, equal_nan=True)
 
 
