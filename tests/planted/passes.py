@@ -24,6 +24,7 @@ from tests.codegen import (
     test_block_groups,
     test_changed_numbers,
     test_changed_views,
+    test_constant_places,
     test_flat_columns,
     test_interior_steps,
     test_late_carries,
@@ -493,6 +494,13 @@ MUTATIONS = (
         "registers hold any number of blocks", defaults, "most_alive", lambda kernel: 1,
         lambda: test_lives.test_many_blocks_have_more_warps_or_fewer_rows(
             "hstu_attention", "cuda:sm90", 4, [(8, (64, 64)), (8, (32, 64))]
+        ),
+    ),
+    Mutation(
+        "of two rows of an output each has a block of its own", choose, "several",
+        lambda indices: frozenset(),
+        lambda: test_constant_places.test_places_in_several_register_tiles(
+            test_constant_places.columns
         ),
     ),
     Mutation(

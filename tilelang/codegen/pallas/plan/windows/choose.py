@@ -277,11 +277,13 @@ def _dims(arrays: Arrays, to: IndexedSite, part: int = 0) -> tuple[WindowDim, ..
             "load the whole rows, or use the same columns for every array",
         )
 
+    several = arrays.several.get(to.tensor, frozenset())
+
     def seen(inside: bool) -> tuple[WindowDim, ...]:
         whole = kept and not (inside and picked)  # rows in HBM are stored at once
         return tuple(
             cut.Whole(host.shape[d])
-            if d == turned or d in arrays.several.get(to.tensor, ())
+            if d == turned or (d in several and not _is_packed(entry, len(entries) - d))
             else _dim(arrays, to, entry, len(entries) - d, whole, inside, part)
             for d, entry in enumerate(entries)
         )
@@ -291,6 +293,11 @@ def _dims(arrays: Arrays, to: IndexedSite, part: int = 0) -> tuple[WindowDim, ..
         return near
     index = as_array(host, to.index)  # rows of views are picked of no array that they are of
     return picked_dims(near, seen(True), index, host.shape, host.dtype, arrays.target, kept)
+
+
+def _is_packed(entry: Entry, place: int) -> bool:
+    """Whether it is a position of a dimension that registers hold several of."""
+    return isinstance(entry, At) and place <= 2
 
 
 def _dim(
@@ -333,7 +340,8 @@ def _dim(
             near = None if to.tensor in arrays.written else first_row(arrays.axes, expr, rows)
             if whole and near is not None:
                 whole, expr = False, near
-            whole = whole or size <= rows
+            several = len(entries) - place in arrays.several.get(to.tensor, ())
+            whole = whole or size <= rows or several
             if whole and isinstance(expr, Const):  # one window, whichever position is meant
                 expr = Const(0, expr.type)
             return cut.Packed(expr, size if whole else rows, whole)

@@ -71,14 +71,13 @@ def several(indices: Sequence[Sequence[Entry]]) -> frozenset[int]:
     """The dimensions of the array of which one step uses several constant positions.
 
     y[0, t, :] and y[1, t, :] are then two rows of one block: two blocks of one output would each
-    be written over what the other holds.  The last two dimensions are packed anyway, unless they
-    are the columns of several rows of a view.
+    be written over what the other holds.
     """
     dims = tuple(zip(*indices, strict=True))
 
     def apart(dim: int, entries: tuple[Entry, ...]) -> bool:
-        if dim >= len(dims) - 2:
-            return all(isinstance(e, Columns) for e in entries)
+        if dim >= len(dims) - 2 and all(isinstance(e, Columns) for e in entries):
+            return True  # of several rows of a view
         return all(isinstance(e, At) and isinstance(e.expr, Const) for e in entries)
 
     return frozenset(d for d, at in enumerate(dims) if len({*at}) > 1 and apart(d, at))
