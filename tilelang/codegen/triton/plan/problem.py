@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,12 +61,14 @@ class Prepared:
 
     @cached_property
     def reduced(self) -> frozenset[Dim]:
-        """Dimensions that an operation has and its result has not: sums, products, extremes."""
+        """Dimensions that an operation runs along: sums, products, extremes.
+
+        Its operand has such a dimension once more than its result; a product of weights [t, t]
+        with rows [t, :] has t in its result, too, and of two operands [t, t] as often.
+        """
         every = (e for e in every_expr(self.ir.body) if isinstance(e, Apply))
-        shapes = ((e.args, e.type.shape) for e in every)
-        return frozenset(
-            d for args, kept in shapes for a in args for d in a.type.shape if d not in kept
-        )
+        over = (Counter(a.type.shape) - Counter(e.type.shape) for e in every for a in e.args)
+        return frozenset(self.summed).union(*over)
 
     def step(self, axis: str) -> int:
         """Positions that a tile of the axis advances by."""
