@@ -72,6 +72,21 @@ def latent(columns):
     return (*narrow(*rows), OFFSETS)
 
 
+def adapters(width, rank):
+    """Of 32 adapters of few columns, whose weights are small, and rows that are long."""
+    return (
+        *narrow((8192, width), (32, width, rank), (32, rank, width)),
+        tile.spec((64,), "int32"),
+        tile.spec((65,), "int32"),
+    )
+
+
+PAGES = (
+    *narrow((64, 128, 512), (64, 128, 64), (4096, 32, 512), (4096, 32, 64)),
+    tile.spec((64, 64), "int32"),
+    tile.spec((64,), "int32"),
+)
+
 # kernel, arguments, architecture; bytes by the compiler (Triton 3.6.0) of the default
 NEEDED = (
     (kernels.outer_scores, SCORES, 80, 65536),
@@ -83,8 +98,7 @@ NEEDED = (
     (kernels.latent_attention, latent(128), 90, 73784),
     (kernels.latent_attention, latent(256), 80, 65536),
     (kernels.latent_attention, latent(256), 90, 61496),
-    (kernels.latent_attention, latent(512), 89, 56320),
-    (kernels.latent_attention, latent(512), 90, 74752),
+    (kernels.latent_attention, latent(512), 89, 32768),
     (kernels.low_rank_added, ADDED, 90, 73752),
     (kernels.low_rank_added, ADDED, 100, 65552),
     (kernels.normalised_products, NORMS, 80, 81920),
@@ -137,6 +151,8 @@ NEEDED = (
     (states.two_passes, wide(*ROWS_64), 80, 40960),
     (states.sloped_attention, wide(*DECAYED), 90, 65536),
     (states.low_rank_groups, wide(*LOW_RANK), 90, 16384),
+    (states.latent_pages, PAGES, 89, 43008),
+    (states.latent_pages, PAGES, 90, 65560),
 )
 
 
@@ -242,7 +258,9 @@ def test_copies_around_a_loop(monkeypatch):
 def test_wide_results_take_fewer_rows(monkeypatch):
     """128 x 256 numbers of a result spill on every architecture."""
     config = lowered(kernels.latent_attention, latent(512), 90).config
-    assert (config.warps, dict(config.blocks)) == (8, {"tk": 16, "tq": 32})
+    assert (config.warps, dict(config.blocks)) == (8, {"tk": 16, "tk_1": 64, "tq": 64})
+    config = lowered(states.latent_pages, PAGES, 90).config
+    assert (config.warps, dict(config.blocks)) == (8, {"h": 64, "tk": 64})
     config = lowered(kernels.latent_attention, latent(256), 80).config
     assert (config.warps, dict(config.blocks)) == (8, {"tk": 32, "tq": 64})
     monkeypatch.setattr(defaults, "WIDEST", 512)

@@ -6,6 +6,7 @@ or registers spill, by the real compiler.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -17,9 +18,11 @@ from tests.aot.test_gpu_operands import (
     DECAYED_KEYS,
     HEADS,
     OFFSETS,
+    PAGES,
     ROWS_128,
     SCORES,
     WIDE_SCORES,
+    adapters,
     latent,
     needs_triton,
     wide,
@@ -29,6 +32,7 @@ from tests.compile_cache import CUDA, shared
 from tests.gpu import kernels, states
 from tests.tiers import FIFTH, share
 from tilelang.aot import compile_lowered
+from tilelang.codegen.triton.passes.tile_wholes import tile_wholes
 from tilelang.codegen.triton.plan import carried, defaults, groups, hopper, rows, shapes
 
 
@@ -147,6 +151,12 @@ SPILLING = {
     ),
     "what is turned with positions takes no more than others": (
         defaults, "_turned_apart", never, states.decayed_keys, wide(*DECAYED_KEYS), 80,
+    ),
+    "long rows beside other products are multiplied whole": (
+        sys.modules[tile_wholes.__module__], "_long", never, states.adapted, adapters(1024, 16), 90,
+    ),
+    "pages of long rows are multiplied whole": (
+        sys.modules[tile_wholes.__module__], "_long", never, states.latent_pages, PAGES, 90,
     ),
     "scores of two products are 128 rows": (
         defaults, "is_latent", never, kernels.latent_attention, latent(128), 100,

@@ -91,3 +91,45 @@ def low_rank_groups(x, a, b, offsets):
             for tn in hl.tile(b.shape[2]):
                 y[tm, tn] = hl.dot(low.to(x.dtype), b[g, :, tn]).to(y.dtype)
     return y
+
+
+@tile.kernel
+def adapted(x, a, b, which, offsets):
+    """Products of few columns, by weights that a table names for each segment, and back."""
+    T, N = x.shape[0], b.shape[2]
+    y = hl.zeros([T, N], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        w = which[g]
+        for t in hl.tile(offsets[g], offsets[g + 1], max_extent=T):
+            if w >= 0:
+                low = hl.dot(x[t, :], a[w, :, :]).to(x.dtype)
+                for n in hl.tile(N):
+                    y[t, n] = hl.dot(low, b[w, :, n]).to(y.dtype)
+    return y
+
+
+@tile.kernel
+def latent_pages(q, turned_q, latent, turned_k, table, lengths):
+    """A query of each sequence: its heads are rows, and its keys, values too, lie in pages."""
+    B, H, D = q.shape
+    P = latent.shape[1]
+    out = hl.zeros([B, H, D], dtype=q.dtype)
+    for b in hl.grid(B):
+        length = lengths[b]
+        for h in hl.tile(H):
+            m = hl.full([h], -1e30, dtype=hl.float32)
+            total, acc = hl.zeros([h], dtype=hl.float32), hl.zeros([h, D], dtype=hl.float32)
+            for p in hl.grid(0, (length + P - 1) // P, max_extent=table.shape[1]):
+                page = table[b, p]
+                live = (p * P + hl.arange(P)) < length
+                keys = hl.where(live[:, None], latent[page, :, :], 0)
+                s = hl.dot(q[b, h, :], keys.T)
+                s = 0.04 * (s + hl.dot(turned_q[b, h, :], turned_k[page, :, :].T))
+                s = hl.where(live[None, :], s, -1e30)
+                m_new = hl.maximum(m, s.amax(1))
+                weights, alpha = hl.exp(s - m_new[:, None]), hl.exp(m - m_new)
+                total = total * alpha + weights.sum(1)
+                acc = acc * alpha[:, None] + hl.dot(weights.to(keys.dtype), keys)
+                m = m_new
+            out[b, h, :] = (acc / hl.maximum(total, 1e-20)[:, None]).to(out.dtype)
+    return out

@@ -42,9 +42,7 @@ def tile_wholes(kernel: ir.KernelIR) -> ir.KernelIR:
     """The kernel with those products in loops."""
     products = list(dots(every_expr(kernel.body)))
     made = definitions(kernel.body)
-    # a product of products, as of scores in attention, keeps the rows of all of it
-    alone = not any(multiplied(operand, made) for dot in products for operand in dot.args)
-
+    read = [dot for dot in products if any(multiplied(a, made) for a in dot.args)]
     carried = {c.name for loop in every_loop(kernel.body) for c in loop.carries}
 
     fixed = {a.name: a.fixed for a in kernel.axes if a.fixed is not None}
@@ -58,7 +56,10 @@ def tile_wholes(kernel: ir.KernelIR) -> ir.KernelIR:
         return (columns for columns in every if columns is not None)
 
     def summed(dot: ir.Apply) -> bool:
-        return wide(dot) or (alone and _long(dot))
+        # beside a product of products rows of float32 are multiplied in parts, cut_sums, and what
+        # is a product keeps all of its rows
+        narrow = itemsize(dot.args[0].type.dtype) < 4
+        return wide(dot) or (_long(dot) and (not read or (narrow and dot not in read)))
 
     if not any(map(summed, products)):
         return kernel

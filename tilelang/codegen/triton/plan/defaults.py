@@ -25,7 +25,7 @@ from .groups import group_tile
 from .launch_memory import shared_bytes
 from .lives import most_alive
 from .results import of_loads
-from .roles import Roles, longest_row, minor, products, roles, scattered, widest
+from .roles import Roles, longest_row, minor, products, roles, scattered, sums_scores, widest
 from .rows import row_tile
 from .shapes import (
     FEW_ROWS,
@@ -158,7 +158,8 @@ def _row(problem: Problem, found: Roles) -> int:
 
 def _fused(problem: Problem, found: Roles, axis: Axis, target: Target) -> int:
     """The block of an axis of products of which one feeds another."""
-    if found.of[axis.name] == {"columns"}:
+    role = found.of[axis.name]
+    if role == {"columns"}:
         # of the last product alone: each tile of them computes the others again
         if found.itemsize > 2 and states(problem.ir):
             # by the compiler's figures 64 of a state spill 952 bytes; of 128 rows 32 spill 328 on
@@ -171,13 +172,15 @@ def _fused(problem: Problem, found: Roles, axis: Axis, target: Target) -> int:
             return 32
         return 64 if given or beside(problem.ir, found) or tall(problem.ir) else 128
     parallel = problem.fact(axis.name).kind == "parallel"
-    times = max(widest(problem.ir) // WIDEST, 1)
+    # tiles of scores alone have no wide results beside them
+    times = max(widest(problem.ir, axis.name if role == {"summed"} else None) // WIDEST, 1)
 
     def fewer(block: int) -> int:
         return max(block // times, 16)
 
     if side_by_side(problem, found, target):
-        return min(fewer(128 if parallel else 64), 64)
+        rows = 64 if sums_scores(problem.ir, found) else fewer(128)
+        return min(rows if parallel else fewer(64), 64)
     if found.itemsize > 2:  # three products of tf32 for one: what registers hold
         if target.matrix_warps == 1 and decays(problem.ir):
             return 8  # of 16 rows 8 and 32 bytes spill on sm_89
@@ -192,6 +195,7 @@ def _fused(problem: Problem, found: Roles, axis: Axis, target: Target) -> int:
     # where each warp multiplies, operands take registers, and rows keep warps apart
     if parallel:
         rows = fewer(64 if many and (together or found.count == 2) else 128)
+        rows = max(rows, 64) if asynchronous(target) and sums_scores(problem.ir, found) else rows
         return rows_of(problem, axis, min(rows, 64) if is_latent(problem.ir, target) else rows)
     return fewer(64) if together else min(fewer(64), 32)
 

@@ -43,10 +43,21 @@ def summed(dot: ir.Apply) -> ir.Dim:
     return dot.args[0].type.shape[contract[0]]
 
 
-def widest(kernel: ir.KernelIR) -> int:
-    """Columns of the widest result that no block cuts."""
-    columns = (dot.type.shape[-1] for dot in products(kernel))
+def widest(kernel: ir.KernelIR, over: str | None = None) -> int:
+    """Columns of the widest result that no block cuts; of those that are sums over an axis."""
+    dots = (dot for dot in products(kernel) if over in (None, summed(dot)))
+    columns = (dot.type.shape[-1] for dot in dots)
     return max((power_of_two(dim) for dim in columns if isinstance(dim, int)), default=1)
+
+
+def sums_scores(kernel: ir.KernelIR, found: Roles) -> bool:
+    """Whether scores are sums over tiles, beside which registers hold wide results of 64 rows.
+
+    By the compiler's figures for 512 columns on 8 warps of sm_90: of 64 rows, which warps multiply
+    together, none spill beside up to 32 keys, or pages of 64; of scores of whole rows 536 bytes.
+    """
+    own = [axis for axis, role in found.of.items() if role == {"summed"}]
+    return found.fused and any(widest(kernel, axis) < widest(kernel) for axis in own)
 
 
 def longest_row(kernel: ir.KernelIR) -> int:
