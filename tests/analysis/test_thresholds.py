@@ -129,6 +129,9 @@ REFUSED = {
 TAKEN = {
     "rows less than a thousand": summed(lambda acc, x, t: acc + hl.minimum(x, 1000.0).sum(0)),
     "the greatest, less a thousand": summed(lambda acc, x, t: hl.maximum(acc, x.amax(0) - 1000.0)),
+    "the greatest, or one number": summed(
+        lambda acc, x, t: hl.maximum(hl.maximum(acc, hl.full(acc.shape, 2.0)), x.amax(0))
+    ),
     "rows of the third chunk": rows(
         lambda x, ids, t: x * hl.where(t.index[:, None] // 40 > 2, 2.0, 1.0)
     ),

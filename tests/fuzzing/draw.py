@@ -35,6 +35,7 @@ from tests.fuzzing.program import (
     pruned,
 )
 
+MULTIPLES = (2, 2, 2, 3, 7, 20)  # of which positions values are others
 MOST_DIMS = 3  # of a value
 MOST_RANK = 4  # of an array
 DEEPEST = 4  # loops
@@ -353,7 +354,8 @@ class Drawing:
             value = Unary(self.rng.choice(("tanh", "abs", "neg", "relu")), value)
         picked = [t for t in scope.tiles if t in dims]
         if picked and self.chance(0.06):
-            value = Even(self.rng.choice(picked), value, Number(0.25))
+            of = random.Random(f"multiples {value}").choice(MULTIPLES)
+            value = Even(self.rng.choice(picked), value, Number(0.25), of)
         return value, dims
 
     def _combined(self, scope: Scope, left: Value, right: Value) -> Value:

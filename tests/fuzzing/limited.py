@@ -3,6 +3,7 @@
     x[t, :]                  ->   hl.where(x[t, :] > 0.5, x[t, :], 0.0)
     acc + x[t, :].sum(0)     ->   acc + hl.where(x[t, :].sum(0) < limit[g], 1.0, 0.0)
     acc + v                  ->   acc + hl.where(acc < 2.0, v, 0.0)        until it is enough
+    acc + v                  ->   acc + hl.where(acc < 600.0, v * 300.0, 0.0)  of large numbers
 
 Where it is a sum of a tile, or what is carried, it goes by how the loop is cut, and numbers must
 show it, for any limit: one that is written, or one that memory has.
@@ -33,6 +34,8 @@ from tests.fuzzing.program import (
 
 OPS = ("<", "<=", ">", ">=")
 LEVELS = (0.0, 0.5, -1.0, 2.0, 6.0)
+LARGE = (20.0, 300.0, 5000.0)  # times what is compared
+SCALED = 0.3  # of the comparisons with a number that is written
 LIMIT = "limit"
 
 
@@ -45,11 +48,16 @@ def limited(program: Program, rng: random.Random) -> Program | None:
     kind = type(rng.choice(found).node)
     site = rng.choice([s for s in found if isinstance(s.node, kind)])
     level, tensors = _level(program, site.open, rng)
+    own, by = random.Random(f"large {site.node} {level}"), 1.0
+    if isinstance(level, Number) and own.random() < SCALED:
+        by = own.choice(LARGE)
+        level = Number(level.value * by)
     if isinstance(site.node, Update):
-        value = Where(rng.choice(OPS), Ref(site.node.name), level, site.node.value, Number(0.0))
+        added = _times(site.node.value, by)
+        value = Where(rng.choice(OPS), Ref(site.node.name), level, added, Number(0.0))
         new: object = replace(site.node, value=value)
     else:
-        new = _picked(site.node, level, rng)
+        new = _picked(_times(site.node, by), level, rng)
     body = swapped(program.body, site.node, new)
     return fitted(replace(program, body=body, tensors=(*program.tensors, *tensors)))
 
@@ -75,6 +83,10 @@ def _level(
         return Number(rng.choice(LEVELS)), ()
     index = (Pick(rng.choice(grids).name),) if grids else (Pick("", shift=1),)
     return Load(LIMIT, index), (Tensor(LIMIT, (), "float32", "input"),)
+
+
+def _times(value: Value, by: float) -> Value:
+    return value if by == 1.0 else Binary("*", value, Number(by))
 
 
 def _picked(value: Value, level: Value, rng: random.Random) -> Where:

@@ -352,9 +352,9 @@ def _value(run: Run, value: Value, values: Mapping[str, Named]) -> Named:
             return Named(left, REDUCE[op](found.array, place))
         case Binary(op, left, right):
             return _together(run, BINARY[op], *(_value(run, v, values) for v in (left, right)))
-        case Even(axis, left, right):
+        case Even(axis, left, right, of):
             pair = (_value(run, left, values), _value(run, right, values))
-            even = Named(run.order({axis}), run.at[axis] % 2 == 0)
+            even = Named(run.order({axis}), run.at[axis] % of == 0)
             return _together(run, np.where, even, *pair)
         case Where(op, left, right, yes, no):
             one, other, *some = (_value(run, v, values) for v in (left, right, yes, no))

@@ -280,11 +280,12 @@ class Binary:
 
 @dataclass(frozen=True)
 class Even:
-    """`left` at even positions of an axis, `right` at odd ones."""
+    """`left` at even positions of an axis, or at multiples of another number, else `right`."""
 
     axis: str
     left: Value
     right: Value
+    of: int = 2
 
 
 @dataclass(frozen=True)

@@ -420,9 +420,9 @@ def _value(scope: Scope, value: Value) -> Text:
         case Binary(op, left, right):
             dims, texts = _together(scope, (left, right))
             return Text(dims, BINARY[op].format(*texts))
-        case Even(axis, left, right):
+        case Even(axis, left, right, of):
             dims, (_, *texts) = _together(scope, (Position(axis), left, right))
-            even = Text(scope.order({axis}), f"({axis}.index % 2 == 0)")
+            even = Text(scope.order({axis}), f"({axis}.index % {of} == 0)")
             return Text(dims, f"hl.where({_broadcast(even, dims)}, {texts[0]}, {texts[1]})")
         case Where(op, left, right, yes, no):
             dims, (one, other, *texts) = _together(scope, (left, right, yes, no))

@@ -158,6 +158,8 @@ def _between(left: Expr, right: Expr, number: float, by: By) -> Iterator[Limit]:
 def _number(expr: Expr) -> float | None:
     """A constant, in whatever shape."""
     while isinstance(expr, Apply) and (expr.op in ("cast", "full") or _is_same(expr.op)):
+        if not expr.args:
+            return float(expr.attr("value"))
         (expr,) = expr.args
     return float(expr.value) if isinstance(expr, Const) else None
 
