@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+import tilelang as tile
+import tilelang.language as hl
 from tests.analysis import kernels
 from tests.analysis.build import (
     F32,
@@ -26,11 +28,22 @@ from tests.analysis.build import (
     sub,
     var,
 )
+from tests.derivatives import parsed
 from tilelang.analysis import analyze
 from tilelang.ir import Along, At, Const, Gather, GridIndex, Span, Tensor, TileScalar, Type, View
 
 ALL = Span(0, 48)
 SORTED = "y rows of different g are disjoint because offsets is sorted"
+
+
+@tile.kernel
+def row_and_largest(x, o):
+    y = hl.zeros([x.shape[0], 17])
+    for i in hl.grid(o.shape[0] - 1):
+        for t in hl.tile(o[i], o[i + 1]):
+            y[t, 0:16] = x[t, :]
+            y[t, 16] = x[t, :].amax(1)
+    return y
 
 
 def sentences(ir):
@@ -170,6 +183,12 @@ def test_two_stores_to_the_same_map_or_to_different_halves_are_apart():
     body = store("y", "tm", Span(0, 24)), store("y", "tm", Span(24, 48)), store("y", "tm", ALL)
     ir = d.kernel(d.tile("tm", 0, 64, *body))
     assert only(ir, "tm") == "parallel: each tm writes its own rows of y"
+
+
+def test_two_stores_to_other_columns_say_nothing_of_columns():
+    """Those are apart whatever the order of the rows is."""
+    ir = parsed(row_and_largest, (tile.spec((40, 16), "float32"), tile.spec((6,), "int32")))[0]
+    assert sentences(ir)["i"] == "parallel: y rows of different i are disjoint because o is sorted"
 
 
 def test_two_stores_to_static_halves_still_repeat_themselves():

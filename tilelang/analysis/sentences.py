@@ -42,11 +42,16 @@ def carrying(carries: Sequence[Carry], reduction: str | None) -> str:
 
 
 def apart(axis: str, pairs: Sequence[Pairing], known: Ranges) -> str:
-    """The proofs in words, one clause per kind of proof."""
+    """The proofs in words, one clause per kind of proof.
+
+    Of two stores it is said what order has to do with it, not that one is to other places anyway.
+    """
     user = known.scope.users[axis]
     clauses: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for pair in pairs:
-        if pair.proof is not None and pair.other.writes:
+        if pair.proof is None or not pair.other.writes:
+            continue
+        if pair.other == pair.store or pair.proof.tables:
             key = noun(pair.store, pair.proof), tuple(sorted(pair.proof.tables))
             clauses.setdefault(key, []).append(pair.store.tensor)
     if not clauses:
