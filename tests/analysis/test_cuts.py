@@ -277,7 +277,7 @@ def test_a_sum_of_what_the_kernel_stored_before():
 
 
 def of_many_turns(fold):
-    """A fold of rows that a loop of more turns makes than are computed."""
+    """A fold of rows that a loop makes of more turns than are computed where tiles count them."""
 
     @tile.kernel
     def kernel(x):
@@ -286,8 +286,8 @@ def of_many_turns(fold):
             acc = hl.zeros([x.shape[1]], dtype=hl.float32)
             for tm in hl.tile(x.shape[0]):
                 rows = x[tm, :]
-                for turn in hl.grid(40):
-                    rows = rows * 0.5 + x[turn, 0]
+                for _ in hl.grid(tm.begin, tm.begin + 80):
+                    rows = rows * 0.5 + x[0, 0]
                 acc = fold(acc, rows)
             y[g, :] = acc
         return y
