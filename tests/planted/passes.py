@@ -62,6 +62,7 @@ from tests.passes import (
     test_mask_outside,
     test_name_shared,
     test_numbers_as_rows,
+    test_one_hot_updates,
     test_powers_of_two,
     test_running_maximum,
     test_scatter_rows,
@@ -108,6 +109,7 @@ from tilelang.codegen.pallas.passes import (
     lifted_groups,
     members,
     numbers_as_rows,
+    one_hot_updates,
     running_maximum,
     scatter_rows,
     separate_gathers,
@@ -958,6 +960,29 @@ MUTATIONS = (
         "an output of rows is returned as it is", Tensor, "seen",
         lambda self, name, view: replace(_seen(self, name, view), shape=(*self.shape, 1)),
         test_numbers_as_rows.test_a_number_that_an_index_picks_is_a_row,
+    ),
+    Mutation(
+        "a mask that is computed leaves out no row", one_hot_updates._Update, "_value",
+        lambda self, _: self.store.value.args[1],
+        test_one_hot_updates.test_a_mask_that_is_computed_is_one_of_values,
+    ),
+    Mutation(
+        "rows that no place picks count as 0 in a maximum", one_hot_updates, "neutral",
+        lambda op, dtype: 0, lambda: test_one_hot_updates.test_the_largest(None),
+    ),
+    Mutation(
+        "rows are multiplied whatever combines them", one_hot_updates._Update, "multiplied",
+        property(lambda self: self._dim == 0 and self._old.type.rank == 2),
+        lambda: test_one_hot_updates.test_the_largest(None),
+    ),
+    Mutation(
+        "places that memory holds are computed", one_hot_updates, "_computed",
+        lambda expr, far: True,
+        test_one_hot_updates.test_a_mask_that_is_computed_is_one_of_values,
+    ),
+    Mutation(
+        "arrays of any size are updated as a whole", one_hot_updates, "padded_bytes",
+        lambda *_: 0, test_one_hot_updates.test_large_arrays_stay,
     ),
     Mutation(
         "a position beside a part is another block", single_parts, "_both",

@@ -10,6 +10,7 @@ from itertools import product
 from tilelang.codegen.pallas.passes.block_groups import block_groups, of_groups
 from tilelang.codegen.pallas.passes.group_boxes import boxed, group_boxes
 from tilelang.codegen.pallas.passes.index_tiles import index_tiles, picks_rows
+from tilelang.codegen.pallas.passes.one_hot_updates import one_hot_updates
 from tilelang.codegen.pallas.passes.several_turns import several_turns
 from tilelang.codegen.pallas.passes.sum_tiles import sum_tiles
 from tilelang.codegen.pallas.passes.turns_in_tiles import turns_in_tiles
@@ -60,13 +61,12 @@ FEWER_WORTH = 1.08
 # What a step hides by pieces that fit is not estimated: attention of 4096 keys is estimated to take
 # 1.09 of the time in tiles of 1024, and takes 0.88 by v5e's schedules.
 PIECES_CLOSE = 1.15
-# A pipeline inside of a step is estimated to take 0.6 of what it does by v6e's schedules.
-UNPROVED_WORTH = 2.0
+UNPROVED_WORTH = 2.0  # pipelines inside of a step are estimated to take 0.6 of v6e's schedules
 
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     """Fills what the config leaves open with the defaults, and plans every launch."""
-    return attempted(lambda: _chosen(problem, config, target))
+    return attempted(lambda: _chosen(one_hot_updates(problem, target), config, target))
 
 
 def _chosen(problem: Problem, config: Config, target: Target) -> Plan | Refusal:

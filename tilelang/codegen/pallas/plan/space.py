@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
 
+from tilelang.codegen.pallas.passes.one_hot_updates import one_hot_updates
 from tilelang.codegen.pallas.target import Target
 from tilelang.schedule.blocks import named
 from tilelang.schedule.candidate import Candidate
@@ -81,6 +82,7 @@ def space(problem: Problem, target: Target) -> Iterator[Candidate]:
 
     Raises PlanError where even that is refused.
     """
+    problem = one_hot_updates(problem, target)
     default = allowed(plan(problem, Config(), target))
     forms = tuple(_forms(problem, target))
     waiting = _Waiting(problem, tuple((f, _searched(f)) for f in forms))
