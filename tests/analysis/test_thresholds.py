@@ -106,6 +106,9 @@ REFUSED = {
     "less than a thousand": summed(lambda acc, x, t: acc + hl.minimum(x.sum(0), 1000.0)),
     "between two": summed(lambda acc, x, t: acc + hl.clamp(x.sum(0), -1024.0, 1024.0)),
     "what is above": summed(lambda acc, x, t: hl.maximum(acc, x.sum(0) - 20000.0)),
+    "what is above a filled one": summed(
+        lambda acc, x, t: hl.maximum(acc, x.sum(0) - hl.full([4], 20000.0))
+    ),
     "a part of it": summed(lambda acc, x, t: acc + hl.where(x.sum(0) * 0.001 > 1.0, x.sum(0), 0.0)),
     "a curve": summed(lambda acc, x, t: acc + hl.tanh(x.sum(0) * 0.0001)),
     "a byte": summed(lambda acc, x, t: acc + x.sum(0).to(hl.int32).to(hl.int8).to(hl.float32)),
@@ -128,6 +131,9 @@ REFUSED = {
 }
 TAKEN = {
     "rows less than a thousand": summed(lambda acc, x, t: acc + hl.minimum(x, 1000.0).sum(0)),
+    "rows less than a filled thousand": summed(
+        lambda acc, x, t: acc + hl.minimum(x, hl.full([4], 1000.0)[None, :]).sum(0)
+    ),
     "the greatest, less a thousand": summed(lambda acc, x, t: hl.maximum(acc, x.amax(0) - 1000.0)),
     "the greatest, or one number": summed(
         lambda acc, x, t: hl.maximum(hl.maximum(acc, hl.full(acc.shape, 2.0)), x.amax(0))
