@@ -116,6 +116,7 @@ class Pick:
     number   the number of a tile of an axis, which is one position
     share    so many indices of a grid axis share a position: axis // share
     through  the name of an index tensor: through[axis]
+    derived  whether that position is computed of blocks, which no scalar unit does
     start    of a local axis: counts from the begin of its range in the whole array
     back     of another ragged axis: counts from the begin of its range on
     """
@@ -129,6 +130,7 @@ class Pick:
     terms: tuple[Term, ...] = ()
     number: bool = False
     share: int = 1
+    derived: bool = False
 
 
 @dataclass(frozen=True)

@@ -232,7 +232,8 @@ def _simpler_index(index: tuple[Pick, ...]) -> Iterator[tuple[Pick, ...]]:
             ]
         own += [replace(pick, shift=n) for n in (0, 1) if abs(pick.shift) > n]
         own += [replace(pick, factor=n) for n in (1, 2) if pick.factor > n]
-        own += [replace(pick, through="")] if pick.through else []
+        own += [replace(pick, through="", derived=False)] if pick.through else []
+        own += [replace(pick, derived=False)] if pick.derived else []
         own += [replace(pick, start=False, back=False)] if pick.start or pick.back else []
         for found in own:
             yield (*index[:place], found, *index[place + 1 :])

@@ -5,7 +5,7 @@
 
 Or stored there, where the last one stays; or whole rows of it are, where the value has them.  Some
 are left out, by numbers of an array of their own, perhaps narrow ones: mask=keep[t] == 1.
-Where they go may be an argument that changes.
+Where they go may be an argument that changes, and the place of an update be computed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.fuzzing.changes import sites, swapped
 from tests.fuzzing.program import Mask, Pick, Program, Store, Tensor, fitted
 
 TALLY, TABLE, KEEP = "tally1", "places1", "keep1"
-MASKED, GIVEN, NARROW = 0.4, 0.3, ("int32", "int16", "int8")
+MASKED, GIVEN, DERIVED, NARROW = 0.4, 0.3, 0.4, ("int32", "int16", "int8")
 
 
 def tallied(program: Program, rng: random.Random) -> Program | None:
@@ -29,13 +29,15 @@ def tallied(program: Program, rng: random.Random) -> Program | None:
     store = rng.choice(able)
     (tile,), size = _of(program, store, "tile"), rng.randint(1, 40)
     how = rng.choice(("", "sum", "sum", "max"))
-    at = (Pick(tile.axis, through=TABLE), *_of(program, store, "full"))
+    rest = _of(program, store, "full")
     kept = (Mask(Pick(tile.axis, through=KEEP), 2, first=1),) if rng.random() < MASKED else ()
+    role, fill = ("changed", None) if rng.random() < GIVEN else ("output", 0.0)
+    derived = bool(how) and rng.random() < DERIVED
+    at = (Pick(tile.axis, through=TABLE, derived=derived), *rest)
     second = Store(TALLY, at, store.value, combine=how, atomic=bool(how), masks=kept)
     rows = (program.axis(tile.axis).size,)
     new = [Tensor(TABLE, rows, "int32", "index", limit=size)]
     new += [Tensor(KEEP, rows, rng.choice(NARROW), "index", limit=3)] if kept else []
-    role, fill = ("changed", None) if rng.random() < GIVEN else ("output", 0.0)
     tally = Tensor(TALLY, (1,) * len(at), "float32", role, fill)
     made = replace(program, tensors=(*program.tensors, *new, tally))
     return fitted(replace(made, body=swapped(program.body, store, (store, second))))

@@ -248,6 +248,9 @@ COMPOSED: dict[str, Callable[[Program], bool]] = {
     "an update of places that an index array names": lambda p: any(
         s.combine and any(i.through for i in s.index) for s in parts(p.body) if isinstance(s, Store)
     ),
+    "an update of a place that is computed": lambda p: any(
+        any(i.derived for i in s.index) for s in parts(p.body) if isinstance(s, Store)
+    ),
     "numbers that an index array picks to store": lambda p: any(
         len(s.index) == 1 and s.index[0].through for s in parts(p.body) if isinstance(s, Store)
     ),

@@ -653,7 +653,9 @@ def _along(axis: Axis, pick: Pick) -> str:
     if pick.number:
         return f"{pick.factor} * {axis.name}.id" if pick.factor != 1 else f"{axis.name}.id"
     if pick.through:
-        return f"{pick.through}[{axis.name}]"
+        told = f"{pick.through}[{axis.name}]"
+        pair = f"hl.expand_dims({told}, 1) + hl.expand_dims(hl.arange(2), 0)"
+        return f"({pair}).amin(1)" if pick.derived else told
     lanes = f"{pick.factor} * {axis.name}.index" if pick.factor != 1 else f"{axis.name}.index"
     if pick.start:
         return f"{_first(axis)} + {lanes}"
