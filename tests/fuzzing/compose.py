@@ -25,6 +25,7 @@ from tests.fuzzing.inputs import case
 from tests.fuzzing.kept import kept
 from tests.fuzzing.layered import layered
 from tests.fuzzing.limited import limited
+from tests.fuzzing.mixed import mixed
 from tests.fuzzing.narrow import narrowed
 from tests.fuzzing.parted import parted
 from tests.fuzzing.program import (
@@ -100,6 +101,7 @@ ENDS = 0.08  # of the programs with ragged loops
 CLIPPED = 0.06  # of the programs that reduce tiles
 LIMITED = 0.08  # of the programs
 TAILED = 0.08  # of the programs that store whole columns
+MIXED = 0.1  # of the programs with tiles
 FOLDED = 0.12  # of the programs with columns that nothing sums along
 AS_THEY_ARE = 0.7  # of those, which changes make something else of
 LAST = (
@@ -112,6 +114,7 @@ LAST = (
     ("clipped", clipped, CLIPPED),
     ("limited", limited, LIMITED),
     ("tailed", tailed, TAILED),
+    ("mixed", mixed, MIXED),
 )  # changes that others know nothing of, in this order
 
 

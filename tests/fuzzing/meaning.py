@@ -27,6 +27,7 @@ from tests.fuzzing.program import (
     Loop,
     Mask,
     Masked,
+    Mixed,
     Native,
     Number,
     Pick,
@@ -78,6 +79,12 @@ WHOLE = {
     "<<": np.left_shift,
     ">>": np.right_shift,
     "where": lambda x, by: np.where(x < by, x * 2, by),
+}
+MIXED: dict[str, Callable[[Array], Array]] = {
+    "upto": lambda apart: apart >= 0,
+    "below": lambda apart: apart > 0,
+    "after": lambda apart: apart <= 0,
+    "distance": lambda apart: np.exp(apart * apart / -16),
 }
 REDUCE = {
     "sum": np.sum,
@@ -362,12 +369,29 @@ def _value(run: Run, value: Value, values: Mapping[str, Named]) -> Named:
         case Seen(axis, inner, other):
             found = _value(run, inner, values)
             return _together(run, np.where, _seen(run, axis), found, Named((), np.asarray(other)))
+        case Mixed():
+            return _mixed(run, value, _value(run, value.value, values))
         case Dot(axis, left, right):
             pair = (_value(run, left, values), _value(run, right, values))
             product = _together(run, np.multiply, *pair)
             place = product.dims.index(axis)
             kept = tuple(d for d in product.dims if d != axis)
             return Named(kept, product.array.sum(place))
+
+
+def _mixed(run: Run, mixed: Mixed, value: Named) -> Named:
+    """Weights of rows of the tile and of the rows that each is the sum of."""
+    place = value.dims.index(mixed.axis)
+    rows = np.moveaxis(value.array, place, 0)
+    apart = run.at[mixed.axis][:, None] - run.at[mixed.axis]
+    if mixed.how == "softmax":
+        scores = rows.reshape(len(rows), -1) @ rows.reshape(len(rows), -1).T
+        weights = np.exp(scores - scores.max(1, keepdims=True))
+        weights = weights / weights.sum(1, keepdims=True)
+    else:
+        weights = MIXED[mixed.how](apart).astype(np.float64)
+    weights = weights @ weights if mixed.twice else weights
+    return Named(value.dims, np.moveaxis(np.tensordot(weights, rows, 1), 0, place))
 
 
 def _side_by_side(left: Array, right: Array) -> Array:

@@ -332,8 +332,27 @@ class Dot:
     right: Value
 
 
+@dataclass(frozen=True)
+class Mixed:
+    """The sums of a value along a tile, with weights for each two of its positions.
+
+    how    "upto": of what is not behind a position; "below": of what is before it; "after": from
+           it on; "distance": less with the square of how far they are apart; "softmax" of the
+           products of the rows of `value` with themselves
+    form   "dot": a product; "sum": of what is multiplied; as values of two dimensions can be
+    twice  the weights are multiplied with themselves
+    """
+
+    axis: str
+    how: str
+    value: Value
+    form: Literal["dot", "sum"] = "dot"
+    twice: bool = False
+
+
+FROM_THE_FIRST = ("upto", "below")  # a sum of the tiles before makes them those of the whole range
 Leaf = Number | Ref | Load | Masked | Whole | Native | Scalar | Position | TileNumber | Looked
-Value = Leaf | Chosen | Joined | Unary | Binary | Even | Where | Seen | Reduce | Dot
+Value = Leaf | Chosen | Joined | Unary | Binary | Even | Where | Seen | Mixed | Reduce | Dot
 
 
 # ---------------------------------------------------------------- statements

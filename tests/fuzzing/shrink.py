@@ -17,6 +17,7 @@ from tests.fuzzing.program import (
     Load,
     Loop,
     Masked,
+    Mixed,
     Number,
     Pick,
     Program,
@@ -251,7 +252,7 @@ def _simpler_value(value: Any) -> Iterator[Any]:
     if isinstance(value, Masked) and len(value.masks) > 1:
         for mask in value.masks:
             yield replace(value, masks=tuple(m for m in value.masks if m != mask))
-    summed = isinstance(value, Reduce | Dot | Seen | Joined)
+    summed = isinstance(value, Reduce | Dot | Seen | Mixed | Joined)
     if not summed and not isinstance(value, Number):
         yield Number(1.0)
     for field in fields(value):

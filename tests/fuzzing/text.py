@@ -24,6 +24,7 @@ from tests.fuzzing.program import (
     Loop,
     Mask,
     Masked,
+    Mixed,
     Native,
     Number,
     Pick,
@@ -73,6 +74,14 @@ UPDATE = {
     "set": "{1}",
     "turn": "{1} - {0}",
 }
+MIXED = {
+    "upto": "hl.where({} >= {}, 1.0, 0.0)",
+    "below": "hl.where({} > {}, 1.0, 0.0)",
+    "after": "hl.where({} <= {}, 1.0, 0.0)",
+    "distance": "hl.exp(({0} - {1}) * ({0} - {1}) / -16.0)",
+}
+ZEROS_AND_ONES = ("upto", "below", "after")
+HALVES = ("bfloat16", "float16")
 REDUCE = {
     "sum": "{}.sum({})",
     "max": "{}.amax({})",
@@ -429,6 +438,8 @@ def _value(scope: Scope, value: Value) -> Text:
             return Text(dims, f"hl.where({one} {op} {other}, {texts[0]}, {texts[1]})")
         case Seen():
             return _seen(scope, value)
+        case Mixed():
+            return _mixed(scope, value)
         case Dot():
             return _dot(scope, value)
 
@@ -502,6 +513,45 @@ def _dot(scope: Scope, dot: Dot) -> Text:
     right = _permuted(sides[1], (dot.axis, *columns))
     made = f"hl.dot({left}, {right})"
     return Text((*rows, *columns), f"({made}).to(hl.float32)" if dtypes == {"int8"} else made)
+
+
+def _mixed(scope: Scope, mixed: Mixed) -> Text:
+    """Weights [t, t] and a value with t: rows of both, or columns where the value has t last."""
+    found, axis = _value(scope, mixed.value), mixed.axis
+    first, rank = found.dims[0] == axis, len(found.dims)
+    weights = _weights(mixed, found)
+    if rank == 1:
+        return Text(found.dims, f"({weights} * {_atom(found.text)}[None, :]).sum(1)")
+    if rank == 2 and mixed.form == "dot":
+        value = mixed.value
+        dtype = scope.program.tensor(value.tensor).dtype if isinstance(value, Load) else ""
+        if dtype in HALVES and mixed.how in ZEROS_AND_ONES and isinstance(value, Load):
+            weights, found = f"{_atom(weights)}.to(hl.{dtype})", _load(scope, value)
+        pair = (weights, found.text) if first else (found.text, f"{_atom(weights)}.T")
+        return Text(found.dims, f"hl.dot({', '.join(pair)})")
+    if rank == 2:
+        lanes = ("[:, :, None]", "[None, :, :]") if first else ("[None, :, :]", "[:, None, :]")
+        spread = (
+            f"{_atom(text)}{at}" for text, at in zip((weights, found.text), lanes, strict=True)
+        )
+        return Text(found.dims, f"({' * '.join(spread)}).sum({1 if first else 2})")
+    letters = "abcdef"[:rank]
+    own = letters[found.dims.index(axis)]
+    product = f"z{own},{letters}->{letters.replace(own, 'z')}"
+    return Text(found.dims, f'hl.einsum("{product}", {weights}, {found.text})')
+
+
+def _weights(mixed: Mixed, value: Text) -> str:
+    """Of each row of a tile the weights of its rows."""
+    if mixed.how == "softmax":
+        if len(value.dims) != 2:
+            raise ValueError("scores are products of rows")
+        rows = value.text if value.dims[0] == mixed.axis else f"{_atom(value.text)}.T"
+        weights = f"hl.softmax(hl.dot({rows}, {_atom(rows)}.T), dim=1)"
+    else:
+        lanes = (f"{mixed.axis}.index[:, None]", f"{mixed.axis}.index[None, :]")
+        weights = MIXED[mixed.how].format(*lanes)
+    return f"hl.dot({weights}, {weights})" if mixed.twice else weights
 
 
 def _einsum(scope: Scope, left: Text, right: Text, over: str) -> Text:

@@ -27,6 +27,7 @@ from tests.fuzzing.program import (
     Load,
     Loop,
     Masked,
+    Mixed,
     Native,
     Number,
     Pick,
@@ -138,7 +139,7 @@ def _values(node: Any) -> Iterator[Value]:
                 yield from _values(entry)
         case Loop():
             yield from _values(node.body)
-        case Let() | Update() | Store() | Seen():
+        case Let() | Update() | Store() | Seen() | Mixed():
             yield from _valued(node.value)
         case Unary() if node.op not in DETACHED:
             yield from _valued(node.value)

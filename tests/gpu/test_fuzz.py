@@ -13,16 +13,18 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.fuzzing.compose import compose
+from tests.fuzzing.compose import compose, means_something
+from tests.fuzzing.mixed import mixed
 from tests.fuzzing.repeated import repeated
-from tests.fuzzing.small import grouped
+from tests.fuzzing.small import grouped, small
 from tests.fuzzing.stepped import stepped
 from tests.fuzzing.trial import OK
 from tests.gpu import machine
 from tilelang.codegen.source import Source
 from tilelang.codegen.triton.passes import tile_wholes
 from tilelang.codegen.triton.plan import access, body, scope
-from tilelang.ir import integers
+from tilelang.codegen.triton.plan.problem import Prepared
+from tilelang.ir import Apply, every_expr, integers
 
 if machine.LACKS:
     pytest.skip(machine.LACKS, allow_module_level=True)
@@ -201,9 +203,23 @@ def first_of_each(mask, *_):
     return first
 
 
+def mixed_rows(rng):
+    """Products that run along the rows of their result, which boxes bring."""
+    return mixed(small(rng), rng)
+
+
+def summed_alone(self):
+    """Dimensions of operands that results have not."""
+    every = [e for e in every_expr(self.ir.body) if isinstance(e, Apply)]
+    return frozenset(
+        d for e in every for a in e.args for d in a.type.shape if d not in e.type.shape
+    )
+
+
 LEFT_OUT = {
     "masks of tiles that end within a step": (paged_groups, integers, "is_multiple", of_two),
     "all but one condition of a dimension": (repeated, scope, "by_dimension", first_of_each),
+    "rows that are summed and kept": (mixed_rows, Prepared, "reduced", property(summed_alone)),
     "masks of lanes that store to the same row": (
         repeated, body, "_along", lambda *_: access.compare("eq", integers.const(0), 0)
     ),
@@ -213,10 +229,12 @@ LEFT_OUT = {
 @pytest.mark.parametrize("what", LEFT_OUT)
 def test_random_kernels_notice_what_is_left_out(what, monkeypatch):
     draw, owner, name, wrong = LEFT_OUT[what]
-    programs = [draw(random.Random(n)) for n in range(6)]
-    assert {try_gpu(p, None, (0, 1)).kind for p in programs} <= {"ok", "refused"}
+    every = (draw(random.Random(n)) for n in range(12))
+    programs = [p for p in every if p is not None and means_something(p)][:6]
+    config = tile.Config(indexing="descriptor") if draw is mixed_rows else None
+    assert {try_gpu(p, config, (0, 1)).kind for p in programs} <= {"ok", "refused"}
     monkeypatch.setattr(owner, name, wrong)
-    assert {try_gpu(p, None, (0, 1)).kind for p in programs} & {"wrong", "memory"}
+    assert {try_gpu(p, config, (0, 1)).kind for p in programs} & {"wrong", "memory"}
 
 
 def test_short_sums_have_the_lanes_of_a_product():
