@@ -41,6 +41,7 @@ from tilelang.transforms import (
     partition,
     positions,
     stages,
+    tile_folds,
     views,
     whole,
 )
@@ -244,7 +245,7 @@ MUTATIONS = (
         _obstacle("a bias"),
     ),
     Mutation(
-        "what brings elements together is split", partition, "_keeps", lambda *args: True,
+        "what brings elements together is split", partition, "keeps", lambda *args: True,
         _obstacle("a whole row"),
     ),
     Mutation(
@@ -260,6 +261,16 @@ MUTATIONS = (
         },
         lambda: test_tile_sums.test_what_goes_by_how_rows_are_cut_is_not_split(
             test_tile_sums.squares
+        ),
+    ),
+    Mutation(
+        "fixed tiles whose rows are mixed are cut", partition, "stay_together", lambda *args: 1,
+        lambda: test_tile_sums.test_parts_put_together_are_the_whole(test_tile_sums.summed_up),
+    ),
+    Mutation(
+        "pairs of rows count as rows", tile_folds, "keeps", lambda *args: True,
+        lambda: test_tile_sums.test_what_goes_by_how_rows_are_cut_is_not_split(
+            test_tile_sums.less_each
         ),
     ),
     Mutation(

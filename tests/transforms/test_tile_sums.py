@@ -90,6 +90,70 @@ def begins_of_groups(x, offsets):
     return y
 
 
+def summed_up(x):
+    """What a tile adds is of all of it: none is cut."""
+    y = hl.zeros([x.shape[1]], dtype=x.dtype)
+    for n in hl.tile(x.shape[1]):
+        found = hl.full([n], 0.0, dtype=x.dtype)
+        for t in hl.tile(x.shape[0], block_size=8):
+            upto = hl.where(t.index[:, None] >= t.index[None, :], 1.0, 0.0)
+            found = found + hl.dot(upto, x[t, n]).sum(0)
+        y[n] = found
+    return y
+
+
+def sizes(x):
+    y = hl.zeros([x.shape[1]], dtype=x.dtype)
+    for n in hl.tile(x.shape[1]):
+        found = hl.full([n], 0.0, dtype=x.dtype)
+        for t in hl.tile(x.shape[0], block_size=8):
+            found = found + hl.abs(x[t, n].sum(0))
+        y[n] = found
+    return y
+
+
+def fixed_columns(x):
+    """The block says nothing of what is added."""
+    y = hl.zeros([x.shape[1]], dtype=x.dtype)
+    for n in hl.tile(x.shape[1]):
+        found = hl.full([n], 0.0, dtype=x.dtype)
+        for t in hl.tile(x.shape[0], block_size=8):
+            found = found + hl.abs(x[t, n]).sum(0) * 0.5
+        y[n] = found
+    return y
+
+
+def least(x):
+    y = hl.zeros([x.shape[1]], dtype=x.dtype)
+    for n in hl.tile(x.shape[1]):
+        found = hl.full([n], -100.0, dtype=x.dtype)
+        for t in hl.tile(x.shape[0], block_size=8):
+            found = hl.maximum(found, -x[t, n].amax(0))
+        y[n] = found
+    return y
+
+
+def summed_up_by_groups(x, offsets):
+    y = hl.zeros([offsets.shape[0] - 1, *x.shape[1:]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        found = hl.zeros(x.shape[1:], dtype=x.dtype)
+        for t in hl.tile(offsets[g], offsets[g + 1], block_size=8):
+            upto = hl.where(t.index[:, None] >= t.index[None, :], 1.0, 0.0)
+            found = found + hl.einsum("st,tab->sab", upto, x[t, :, :]).sum(0)
+        y[g, :, :] = found
+    return y
+
+
+def less_each(x, offsets):
+    y = hl.zeros([offsets.shape[0] - 1, *x.shape[1:]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        found = hl.zeros(x.shape[1:], dtype=x.dtype)
+        for t in hl.tile(offsets[g], offsets[g + 1], block_size=8):
+            found = found + hl.abs(x[t, :, :] - x[t, :, :].sum(0)[None, :, :]).sum(0)
+        y[g, :, :] = found
+    return y
+
+
 RNG = np.random.default_rng(0)
 X, W = (RNG.standard_normal(shape, np.float32) for shape in ((48, 4), (3,)))
 LAYOUTS = ([3, 17, 17, 40], [0, 0, 0, 0], [0, 48, 48, 48], [12, 24, 25, 36])
@@ -101,6 +165,10 @@ RIGHT = {
     products: ({"z": X[:, :3]}, "rows", 1),
     later_tiles: ({}, "groups", 8),
     begins: ({}, "parallel", 8),
+    summed_up: ({}, "sum", 8),
+    sizes: ({}, "sum", 8),
+    fixed_columns: ({}, "sum", 1),
+    least: ({}, "max", 8),
 }
 WRONG = {
     squares: TOGETHER,
@@ -108,7 +176,12 @@ WRONG = {
     used_beside: TOGETHER,
     cut_off: TOGETHER,
     begins_of_groups: "tiles of t begin elsewhere in parts",
+    summed_up_by_groups: "tiles of t begin elsewhere in parts",
+    less_each: "tiles of t begin elsewhere in parts",
 }
+
+
+BY_GROUPS = (begins_of_groups, summed_up_by_groups, less_each)
 
 
 def given_of(kernel, more):
@@ -135,7 +208,7 @@ def test_parts_put_together_are_the_whole(kernel):
 
 @pytest.mark.parametrize("kernel", WRONG, ids=lambda k: k.__name__)
 def test_what_goes_by_how_rows_are_cut_is_not_split(kernel):
-    more = {"x": X[:, None, :]} if kernel is begins_of_groups else {}
+    more = {"x": X[:, None, :]} if kernel in BY_GROUPS else {}
     given = next(given_of(kernel, more))
     rows = found(ir_of(kernel, given))["t"]
     assert (rows.kind, rows.why) == (None, WRONG[kernel])

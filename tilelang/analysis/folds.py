@@ -49,7 +49,7 @@ PARTS = {  # reductions whose fold over parts is that of the whole
 
 
 @dataclass(frozen=True)
-class _Term:
+class Folded:
     """A value that is folded by `op`, and what decides whether and how often it is."""
 
     op: str
@@ -75,13 +75,13 @@ class _Folds:
             for e in sources((expr,), self.ir, self.defined)
         )
 
-    def terms(self, expr: Expr) -> Iterator[_Term]:
+    def terms(self, expr: Expr) -> Iterator[Folded]:
         """The values that `expr` folds into what was there before; none if it does otherwise.
 
         A value that is computed from nothing of that takes its place: "last".
         """
         if self.place is None and not self.holds(expr):
-            yield _Term("last", expr)
+            yield Folded("last", expr)
             return
         match expr:
             case Var(name) if name in self.names:
@@ -101,15 +101,20 @@ class _Folds:
                     yield replace(found, under=(*found.under, condition))
             case Apply(op, (a, b)) if op in FOLDS and self.holds(a) != self.holds(b):
                 old, new = (a, b) if self.holds(a) else (b, a)
-                yield _Term(FOLDS[op], new)
+                yield Folded(FOLDS[op], new)
                 yield from self.terms(old)
             case Apply(op, (old, new)) if op in TAKEN and self.holds(old) > self.holds(new):
-                yield _Term(TAKEN[op], new)
+                yield Folded(TAKEN[op], new)
                 yield from self.terms(old)
             case Apply("cast", (value,)):
                 yield from self.terms(value)
             case _:
                 return
+
+
+def folded(carry: Carry, ir: KernelIR, defined: Definitions) -> tuple[Folded, ...]:
+    """What a loop folds into a carry, one by one."""
+    return tuple(_Folds(ir, defined, frozenset({carry.name})).terms(carry.next))
 
 
 def fold_facts(
@@ -126,7 +131,7 @@ def _of_carries(
         loop = loops(ir)[name][0]
         causes = _causes(loop, seen_in_numbers.carries, defined)
         for carry in loop.carries:
-            terms = list(_Folds(ir, defined, frozenset({carry.name})).terms(carry.next))
+            terms = folded(carry, ir, defined)
             others = frozenset(c.name for c in loop.carries if c != carry)
             mixed = depends_on(carry.next, others, defined)  # then only numbers say what it means
             seen = [(t.op, "" if mixed else _wrong(t, name, ir, defined)) for t in terms]
@@ -166,7 +171,7 @@ def _cut(around: Place, own: set[str], ir: KernelIR) -> Iterator[tuple[str, tupl
             yield name, tuple(e for a in inner for e in (a.begin, a.end))
 
 
-def _wrong(term: _Term, axis: str, ir: KernelIR, defined: Definitions) -> str:
+def _wrong(term: Folded, axis: str, ir: KernelIR, defined: Definitions) -> str:
     """What of every tile is folded, which is none of its positions' fold; "" if that is unknown."""
 
     def goes_by(expr: Expr) -> bool:

@@ -53,8 +53,7 @@ from ..ir import (
     walk,
 )
 from ..ir import definitions as assigned
-from ..ir.traversal import loads, reduced
-from ..language.op import OPS, SAME
+from ..ir.traversal import loads
 from .multiples import added_alone, is_multiple, is_zero, turned_back, uncast
 from .positions import (
     BEGINS,
@@ -67,11 +66,11 @@ from .positions import (
     with_places,
     within,
 )
+from .tile_folds import keeps, stay_together
 from .views import Place, alike, with_views
 
 Kind = Literal["parallel", "rows", "groups", "sum", "max", "min"]
 FOLDS: Mapping[str, Kind] = {"sum": "sum", "max": "max", "min": "min"}
-SHAPED = SAME - {"reshape"}  # keep elements apart
 
 
 @dataclass(frozen=True)
@@ -297,21 +296,11 @@ def _elementwise(factor: Factor, known: _Kernel) -> None:
     sums = added_alone(known.ir, factor.axes, exprs := [*_expressions(known.ir)], known.defined)
     for expr in exprs:
         for part in walk(expr):
-            if isinstance(part, Apply) and id(part) not in sums and not _keeps(part, factor.axes):
+            if isinstance(part, Apply) and id(part) not in sums and not keeps(part, factor.axes):
                 axis = next(d for a in part.args for d in a.type.shape if d in factor.axes)
                 raise _Obstacle(
                     f"{part.op} brings elements along {_user(known, str(axis))} together", part.loc
                 )
-
-
-def _keeps(part: Apply, axes: frozenset[str]) -> bool:
-    along = {d for arg in part.args for d in arg.type.shape if d in axes}
-    if not along:
-        return True
-    gone = any(arg.type.shape[dim] in axes for arg, dim in reduced(part))
-    kind = OPS[part.op].kind
-    apart = kind in ("elementwise", "reduce", "contract") or part.op in SHAPED
-    return apart and not gone
 
 
 def _keeps_apart(factor: Factor, known: _Kernel) -> bool:
@@ -436,6 +425,9 @@ def _summed(factor: Factor, ordered: set[str], ragged: set[str], known: _Kernel)
     kind = FOLDS.get(reduction(loop, known.defined) or "")
     if kind is None:
         raise _Obstacle(f"{_user(known, name)} is ordered: {known.facts.axis(name).why}")
+    if (whole := stay_together(loop, kind, known.ir, known.defined)) is None:
+        raise _Obstacle(f"tiles of {_user(known, name)} begin elsewhere in parts", loop.loc)
+    factor = replace(factor, together=math.lcm(factor.together, whole))
     values, outs = assigned(known.ir.body), {carry.out for carry in loop.carries}
     for carry in loop.carries:
         if kind == "sum" and not is_zero(inlined(carry.init, values)):
