@@ -301,6 +301,33 @@ def test_what_the_form_shows_needs_no_numbers(fold):
         of_many_turns(fold).source(X)
 
 
+def of_so_many(rows):
+    """What every tile makes of its rows, of which there are so many."""
+
+    @tile.kernel
+    def kernel(x):
+        y = hl.empty([1, x.shape[1]], dtype=hl.float32)
+        for g in hl.grid(1):
+            acc = hl.zeros([x.shape[1]], dtype=hl.float32)
+            for tm in hl.tile(rows):
+                upto = hl.where(tm.index[:, None] >= tm.index[None, :], 1.0, 0.0)
+                acc = acc + hl.dot(upto, x[tm, :]).sum(0)
+            y[g, :] = acc
+        return y
+
+    return kernel
+
+
+@pytest.mark.parametrize("rows", [2, 3, 40])
+def test_ranges_of_few_rows_are_cut_too(rows):
+    with pytest.raises(ParseError, match="the result would depend on the block of tm"):
+        of_so_many(rows).source(X)
+
+
+def test_one_row_is_one_tile():
+    np.testing.assert_allclose(of_so_many(1)(X)[0], X[0], rtol=1e-6)
+
+
 def left_behind(where):
     """A part of what is carried is stored by every tile, before or after it is complete."""
 

@@ -523,6 +523,10 @@ MUTATIONS = (
         test_folds.test_the_words_for_what_is_taken_off,
     ),
     Mutation(
+        "two rows are one tile", cuts, "CUTS", (3, 16),
+        lambda: test_cuts.test_ranges_of_few_rows_are_cut_too(2),
+    ),
+    Mutation(
         "a loop is cut in one way", cuts, "CUTS", (8, 8),
         lambda: test_cuts.test_what_an_online_softmax_must_not_do_once_for_every_tile(
             test_cuts.turned

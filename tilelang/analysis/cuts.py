@@ -327,6 +327,7 @@ def _cut(axis: str, block: int, memory: Drawn, moment: Moment) -> list[Covered]:
     """
     known, begin = memory.ir.axis(axis), memory.begin(axis, moment)
     length = int(worth({axis: known.end}, moment).get(axis, begin)) - begin
+    block = 1 if block == length == CUTS[0] else block  # no cut of two positions but this one
     most = max(LONGEST, memory.most) if 1 < length <= LONGEST else memory.most
     end = begin + (min(length, most) if length > 1 else most)
     from_0 = known.static is not None and begin == 0
