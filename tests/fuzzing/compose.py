@@ -223,7 +223,8 @@ def compose(seed: int, sized: bool = True) -> Composed:
             own = random.Random(f"{name} {seed} {attempt}")
             made = change(program, own) if own.random() < often else None
             if made is not None and means_something(made):
-                program, changes = made, [*changes, name]
+                another = {*made.tensors}.isdisjoint(program.tensors)  # of which nothing is left
+                program, changes = made, [*([] if another else changes), name]
         if program.results:
             return Composed(program, tuple(changes))
     raise AssertionError(f"seed {seed} gives no program")

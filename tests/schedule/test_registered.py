@@ -18,11 +18,11 @@ ROWS = (5, 100, 5000)
 
 @tile.kernel
 def parts(x):
-    """Which part of 128 each element lies in: right for blocks of a power of two up to 128."""
+    """Which part of 128 each element lies in."""
     out = hl.empty(x.shape, dtype=hl.float32)
     block = hl.register_block_size(16, 128)
     for t in hl.tile(x.shape[0], block_size=block):
-        out[t] = x[t] * 0 + (t.begin // 128)
+        out[t] = x[t] * 0 + t.index // 128
     return out
 
 

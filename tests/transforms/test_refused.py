@@ -27,8 +27,8 @@ def running_maximum(x):
 @tile.kernel
 def sums_of_the_tile(x):
     """What is carried goes by the tile, and has no dimension of it."""
-    y = hl.zeros(x.shape, dtype=hl.float32)
-    for tn in hl.tile(x.shape[1]):
+    y, block = hl.zeros(x.shape, dtype=hl.float32), hl.register_block_size(16, 16)
+    for tn in hl.tile(x.shape[1], block_size=block):
         acc = hl.full([], 0.0, dtype=hl.float32)
         for i in hl.grid(x.shape[0]):
             y[i, tn] = x[i, tn] * acc
