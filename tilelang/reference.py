@@ -238,8 +238,7 @@ def _store(run: Run, store: ir.Store, frame: Moment) -> None:
     kept = [i for i in store.index if not isinstance(i, ir.At)]  # one for each dimension
     row = next((dim for dim, i in enumerate(kept) if isinstance(i, ir.Gather)), None)
     if store.combine is not None and row is not None:
-        assert isinstance(store.value, ir.Apply)
-        addend = np.broadcast_to(frame.value(store.value.args[1]), mask.shape)
+        addend = np.broadcast_to(frame.value(store.operands[1]), mask.shape)
         _combine(target, lanes, mask, addend, store.combine, row)
         return
     value = np.broadcast_to(stored, mask.shape)

@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from tests.fuzzing.changes import Site, sites, swapped
 from tests.fuzzing.program import (
-    Axis,
     Dot,
     Even,
     Joined,
@@ -33,6 +32,7 @@ from tests.fuzzing.program import (
     fitted,
     parts,
 )
+from tests.fuzzing.text import Scope
 
 VALUE, OUTPUT = "kept1", "kept2"
 
@@ -67,7 +67,7 @@ def _changed(program: Program, site: Site) -> Program:
     reduced = update.value
     assert isinstance(reduced, Reduce)
     own = _along(program, reduced.value)
-    dims = (*(n for n in site.open if n in own), *(a.name for a in program.axes if _full(a, own)))
+    dims = Scope(program, site.open).order(own)
     around = [n for n in site.open if program.axis(n).kind == "grid"]
     some = Reduce("sum", reduced.axis, Even(reduced.axis, Ref(VALUE), Number(0.0)))
     stored = Store(OUTPUT, tuple(Pick(name) for name in (*around, *dims)), Ref(VALUE))
@@ -75,7 +75,3 @@ def _changed(program: Program, site: Site) -> Program:
     output = Tensor(OUTPUT, (1,) * len(stored.index), "float32", "output", 0.0)
     made = replace(program, tensors=(*program.tensors, output))
     return fitted(replace(made, body=swapped(program.body, update, body)))
-
-
-def _full(axis: Axis, own: set[str]) -> bool:
-    return axis.kind == "full" and axis.name in own

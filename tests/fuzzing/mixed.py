@@ -36,6 +36,7 @@ from tests.fuzzing.program import (
     fitted,
 )
 from tests.fuzzing.small import COLUMNS, nest
+from tests.fuzzing.text import Scope
 
 BEFORE = "before"  # the sum of the tiles before
 ROWS = 0.5  # of the programs are others, of rows of groups
@@ -116,8 +117,8 @@ def _carried(program: Program, load: Load, axis: Axis, rng: random.Random) -> Pr
         for place, statement in enumerate(site.node.body):
             if isinstance(statement, Loop) or all(s.node is not load for s in sites(statement)):
                 continue
-            dims = tuple(p.axis for p in load.index if _lanes(program, p) and not p.number)
-            dims = tuple(d for d in _order(program, site.open, dims) if d != axis.name)
+            lanes = {p.axis for p in load.index if _lanes(program, p) and not p.number}
+            dims = Scope(program, site.open).order(lanes - {axis.name})
             made = Mixed(axis.name, rng.choice(FROM_THE_FIRST), load, rng.choice(FORMS))
             both = Binary("+", Ref(BEFORE), made)
             own: tuple[Statement, ...] = (swapped(statement, load, both),)
@@ -126,9 +127,3 @@ def _carried(program: Program, load: Load, axis: Axis, rng: random.Random) -> Pr
             new = (Let(BEFORE, dims, Number(0.0)), replace(site.node, body=body))
             return replace(program, body=swapped(program.body, site.node, new))
     return None
-
-
-def _order(program: Program, opened: tuple[str, ...], dims: tuple[str, ...]) -> tuple[str, ...]:
-    """As loops are nested, whole dimensions last."""
-    whole = (a.name for a in program.axes if a.kind == "full")
-    return tuple(d for d in (*opened, *whole) if d in dims)

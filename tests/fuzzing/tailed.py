@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.fuzzing.changes import swapped
+from tests.fuzzing.changes import _uses, swapped
 from tests.fuzzing.program import (
     Binary,
     Load,
@@ -26,21 +26,13 @@ from tests.fuzzing.program import (
 
 def tailed(program: Program, rng: random.Random) -> Program | None:
     """The program with one such store; None where nothing is stored by whole columns once."""
-    used = [p.tensor for p in parts(program.body) if isinstance(p, Load | Store)]
-    seen = {v.tensor for v in program.views}
-    stores = [p for p in parts(program.body) if isinstance(p, Store) and not p.view]
-    roles = {t.name: t.role for t in program.tensors}
-    able = [
-        s
-        for s in stores
-        if used.count(s.tensor) == 1 and roles[s.tensor] == "output" and s.tensor not in seen
-    ]
-    able = [s for s in able if s.index and _columns(program, s) is not None]
+    alone = {t.name for t in program.outputs if _uses(program, t.name) == 1}
+    alone -= {v.tensor for v in program.views}
+    stores = [p for p in parts(program.body) if isinstance(p, Store) and p.tensor in alone]
+    able = [(s, dim) for s in stores if (dim := _columns(program, s)) is not None]
     if not able:
         return None
-    store, first = rng.choice(able), rng.choice((1, 1, 2))
-    dim = _columns(program, store)
-    assert dim is not None
+    (store, dim), first = rng.choice(able), rng.choice((1, 1, 2))
     name = store.index[dim].axis
 
     def place(pick: Pick) -> tuple[Pick, ...]:
@@ -60,9 +52,5 @@ def tailed(program: Program, rng: random.Random) -> Program | None:
 def _columns(program: Program, store: Store) -> int | None:
     """Which dimension of a store is a whole one."""
     kinds = {a.name: a.kind for a in program.axes}
-    plain = (d for d, p in enumerate(store.index) if kinds.get(p.axis) == "full" and _bare(p))
-    return next(plain, None)
-
-
-def _bare(pick: Pick) -> bool:
-    return pick == Pick(pick.axis)
+    whole = [p == Pick(p.axis) and kinds.get(p.axis) == "full" for p in store.index]
+    return whole.index(True) if any(whole) else None

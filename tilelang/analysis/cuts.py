@@ -200,7 +200,7 @@ def _loop(
     met, beside, bent = (thresholds(found, values) for found in (sharp(parts), ends, soft(parts)))
     memory = Drawn(
         ir, False, 0, outside, wanted, own, begins, every, placing | every,
-        _ordered(_compared(parts), ir, defined), POSITIONS, loop.axis, frozenset(inner),
+        _ordered(_compared(parts), values), POSITIONS, loop.axis, frozenset(inner),
         *met.scales(),
     )  # fmt: skip
     within = {s.axis for s in statements((loop,)) if isinstance(s, Loop)}
@@ -296,12 +296,12 @@ def _read(exprs: Sequence[Expr], ir: KernelIR, defined: Definitions) -> frozense
     return frozenset(e.tensor for e in sources(exprs, ir, defined) if isinstance(e, Load))
 
 
-def _ordered(compared: list[Expr], ir: KernelIR, defined: Definitions) -> frozenset[str]:
+def _ordered(compared: list[Expr], values: Mapping[str, Sequence[Expr]]) -> frozenset[str]:
     """The tensors whose numbers are compared as they are, or the greatest of them.
 
     Of a sum that is compared nobody knows that what it is made of rises.
     """
-    found = _followed(compared, _values(ir, defined), _is_summed)
+    found = _followed(compared, values, _is_summed)
     return frozenset(e.tensor for e in found if isinstance(e, Load))
 
 

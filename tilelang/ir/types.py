@@ -208,6 +208,13 @@ class Store:
     mask: Expr | None = None
     combine: Literal["add", "maximum", "minimum"] | None = None
 
+    @property
+    def operands(self) -> tuple[Expr, Expr]:
+        """Of an update: what is there, and what that is combined with."""
+        assert isinstance(self.value, Apply) and self.value.op == self.combine
+        old, new = self.value.args
+        return old, new
+
 
 @dataclass(frozen=True)
 class Carry:

@@ -153,10 +153,7 @@ def _expressions(ir: KernelIR) -> Iterator[Expr]:
 
 def _value(store: Store) -> Expr:
     """What a store computes: of an update what is new."""
-    if store.combine is None:
-        return store.value
-    assert isinstance(store.value, Apply), "an update combines what was there with a value"
-    return store.value.args[1]
+    return store.value if store.combine is None else store.operands[1]
 
 
 def _components(known: _Kernel) -> list[frozenset[str]]:

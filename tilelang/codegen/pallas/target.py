@@ -129,6 +129,12 @@ SHARE = 4
 STORED_SHARE = 2  # the same of an output, whose rows are copied both ways
 
 
+def stays(shape: tuple[int, ...], dtype: str, target: Target, stored: bool) -> bool:
+    """Whether an array, or one that is stored to, fits into its part of vector memory twice."""
+    share = STORED_SHARE if stored else SHARE
+    return 2 * padded_bytes(shape, dtype, target) <= target.vmem_default // share
+
+
 def whole_lanes(span: Span, size: int, target: Target) -> tuple[int, int]:
     """The part of a dimension in whole register tiles that holds a static part."""
     first = span.start // target.lanes * target.lanes

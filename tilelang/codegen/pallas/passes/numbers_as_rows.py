@@ -89,9 +89,8 @@ def _value(rows: Set[str], store: ir.Store) -> ir.Expr:
     value = store.value
     if store.combine is None:
         return _row(rows, value)
-    assert isinstance(value, ir.Apply) and value.op == store.combine
-    args = tuple(_row(rows, arg) for arg in value.args)
-    return replace(value, args=args, type=_longer(value.type))
+    old, new = (_row(rows, arg) for arg in store.operands)
+    return replace(value, args=(old, new), type=_longer(value.type))
 
 
 def _entry(rows: Set[str], entry: ir.Index) -> ir.Index:

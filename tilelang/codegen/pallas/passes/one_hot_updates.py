@@ -18,7 +18,7 @@ from functools import lru_cache
 from tilelang import ir
 from tilelang.analysis import again
 from tilelang.analysis.uses import picks
-from tilelang.codegen.pallas.target import SHARE, STORED_SHARE, Target, padded_bytes
+from tilelang.codegen.pallas.target import SHARE, Target, padded_bytes, stays
 from tilelang.ir import Apply, Expr, Type, every_expr, every_store, loads
 from tilelang.ir.lanes import arange, expanded
 from tilelang.ir.traversal import definitions, inlined, map_body
@@ -94,11 +94,10 @@ def _update(kernel: ir.KernelIR, store: ir.Store, target: Target) -> _Update | N
     found = _Update(store, at, tensor.shape[at])
     if 0 in tensor.shape or not found.simple:
         return None
-    held = 2 * padded_bytes(tensor.shape, tensor.dtype, target)
     rows = 1 if found.multiplied else target.rows(4)
     spread = rows * padded_bytes((1, *tensor.shape)[-2:], "float32", target)
-    fits = held <= target.vmem_default // STORED_SHARE and spread <= target.vmem_default // SHARE
-    return found if fits else None
+    fits = spread <= target.vmem_default // SHARE
+    return found if fits and stays(tensor.shape, tensor.dtype, target, stored=True) else None
 
 
 @dataclass(frozen=True)
@@ -111,8 +110,9 @@ class _Update:
 
     @property
     def _old(self) -> ir.Load:
-        assert isinstance(self.store.value, Apply) and isinstance(self.store.value.args[0], ir.Load)
-        return self.store.value.args[0]
+        old, _ = self.store.operands
+        assert isinstance(old, ir.Load)
+        return old
 
     @property
     def _place(self) -> Expr:
@@ -182,8 +182,7 @@ class _Update:
     def _value(self, combine: str) -> Expr:
         """What every row is combined with; that changes nothing where a mask leaves it out."""
         store, shape = self.store, self._old.type.shape
-        assert isinstance(store.value, Apply)
-        value = broadcast(store.value.args[1], shape, store.loc)
+        value = broadcast(store.operands[1], shape, store.loc)
         if store.mask is None or not store.mask.type.shape:
             return value
         return where(store.mask, value, self._nothing(combine), store.loc)

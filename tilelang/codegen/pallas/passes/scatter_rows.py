@@ -14,7 +14,7 @@ from functools import partial
 
 from tilelang import ir
 from tilelang.analysis.uses import reads_memory
-from tilelang.codegen.pallas.target import STORED_SHARE, Target, padded_bytes
+from tilelang.codegen.pallas.target import Target, stays
 from tilelang.ir import every_store, map_children, read_by
 from tilelang.ir.traversal import definitions, inlined, map_body, map_stmt
 
@@ -36,8 +36,7 @@ def scatter_rows(kernel: ir.KernelIR, target: Target) -> ir.KernelIR:
 
 def _large(kernel: ir.KernelIR, name: str, target: Target) -> bool:
     tensor = kernel.tensor(name)
-    held = 2 * padded_bytes(tensor.shape, tensor.dtype, target)
-    return held > target.vmem_default // STORED_SHARE
+    return not stays(tensor.shape, tensor.dtype, target, stored=True)
 
 
 def _row(kernel: ir.KernelIR, store: ir.Store) -> bool:

@@ -94,7 +94,4 @@ def _separated(
 
 def _stored(store: ir.Store) -> ir.Expr:
     """What is stored; rows that are combined, one by one, are combined where they are stored."""
-    if store.combine is None:
-        return store.value
-    assert isinstance(store.value, ir.Apply) and store.value.op == store.combine
-    return store.value.args[1]
+    return store.value if store.combine is None else store.operands[1]

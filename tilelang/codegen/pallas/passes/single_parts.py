@@ -45,12 +45,19 @@ def _both(loop: ir.Loop, name: str) -> frozenset[int]:
     indices = [each.index for each in every_access((loop,)) if each.tensor == name]
     every = enumerate(zip(*indices, strict=True))
     return frozenset(
-        d for d, at in every if any(map(_is_single, at)) and any(isinstance(e, ir.Span) for e in at)
+        d
+        for d, at in every
+        if any(_part(e) is not None for e in at) and any(isinstance(e, ir.Span) for e in at)
     )
 
 
-def _is_single(entry: ir.Index) -> bool:
-    return isinstance(entry, ir.At) and isinstance(entry.expr, ir.Const)
+def _part(entry: ir.Index) -> ir.Span | None:
+    """A constant position as a part of one."""
+    match entry:
+        case ir.At(ir.Const(value)):
+            return ir.Span(int(value), int(value) + 1)
+        case _:
+            return None
 
 
 def _statement(dims: Dims, stmt: ir.Stmt) -> ir.Stmt:
@@ -69,11 +76,8 @@ def _statement(dims: Dims, stmt: ir.Stmt) -> ir.Stmt:
 
 def _updated(store: ir.Store, axes: list[int], rank: int) -> ir.Expr:
     """An update with what is there among its operands."""
-    value = store.value
-    assert isinstance(value, ir.Apply) and value.op == store.combine
-    longer = _longer(value, axes, rank)
-    args = tuple(_longer(arg, axes, rank) for arg in value.args)
-    return replace(value, args=args, type=longer.type)
+    old, new = (_longer(arg, axes, rank) for arg in store.operands)
+    return replace(store.value, args=(old, new), type=_longer(store.value, axes, rank).type)
 
 
 def _read(dims: Dims, expr: ir.Expr) -> ir.Expr:
@@ -106,16 +110,11 @@ def _axes(dims: Dims, to: ir.Load | ir.Store) -> Iterator[int]:
     """The dimensions that the place gets, as it then counts them."""
     axis = 0
     for d, entry in enumerate(to.index):
-        if single := d in dims.get(to.tensor, ()) and _is_single(entry):
+        if single := d in dims.get(to.tensor, ()) and _part(entry) is not None:
             yield axis
         axis += single or not isinstance(entry, ir.At)
 
 
 def _place(dims: Dims, to: ir.Load | ir.Store) -> tuple[ir.Index, ...]:
-    def entry(d: int, at: ir.Index) -> ir.Index:
-        if not (d in dims[to.tensor] and isinstance(at, ir.At) and isinstance(at.expr, ir.Const)):
-            return at
-        start = int(at.expr.value)
-        return ir.Span(start, start + 1)
-
-    return tuple(entry(d, at) for d, at in enumerate(to.index))
+    own = dims[to.tensor]
+    return tuple((d in own and _part(entry)) or entry for d, entry in enumerate(to.index))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelang.ir import Apply, KernelIR, Stmt, Store
+from tilelang.ir import KernelIR, Stmt, Store
 from tilelang.ir.traversal import map_body
 
 
@@ -18,6 +18,5 @@ def updates(ir: KernelIR) -> KernelIR:
 
 def _update(stmt: Stmt) -> tuple[Stmt, ...]:
     if isinstance(stmt, Store) and stmt.combine is not None:
-        assert isinstance(stmt.value, Apply)
-        return (replace(stmt, value=stmt.value.args[1]),)
+        return (replace(stmt, value=stmt.operands[1]),)
     return (stmt,)

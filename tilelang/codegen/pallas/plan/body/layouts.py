@@ -118,10 +118,9 @@ def relayout(value: Value, want: Layout) -> Value:
     have = value.layout
     if have == want or (have in ("scalar", "unit") and want in ("scalar", "unit", "row", "column")):
         return value
-    if {have, want} <= {"row", "column"} and value.logical == (1,):
-        return replace(value, layout=want)
     if {have, want} <= {"row", "column"} and len(value.logical) == 1:
-        return Value(permuted(value.expr, (1, 0)), want, value.logical)
+        turned = value.expr if value.logical == (1,) else permuted(value.expr, (1, 0))
+        return Value(turned, want, value.logical)
     shape = physical_shape(value.logical, want)
     return Value(apply("reshape", (value.expr,), shape, value.expr.type.dtype), want, value.logical)
 

@@ -7,7 +7,7 @@ A small array is a block in vector memory; a large one stays where it is, and it
 
 from __future__ import annotations
 
-from tilelang.codegen.pallas.target import SHARE, STORED_SHARE, Target, padded_bytes, whole_lanes
+from tilelang.codegen.pallas.target import Target, stays, whole_lanes
 from tilelang.ir import Gather, Index, Span
 from tilelang.language.dtypes import itemsize
 
@@ -36,10 +36,8 @@ def picked_dims(
     block = (*near[:at], Whole(-(-shape[at] // rounded) * rounded), *near[at + 1 :])
     single = (*far[:at], Fetched(unit), *far[at + 1 :])
     held = tuple(b for b in (extent_of(d) for d in block) if b is not None)
-    share = STORED_SHARE if stored else SHARE
-    small = 2 * padded_bytes(held, dtype, target) <= target.vmem_default // share
     parts = _parts_can_move(index, at, shape, stored, target)
-    if small or not parts or not _can_copy(single, at, shape, target):
+    if stays(held, dtype, target, stored) or not parts or not _can_copy(single, at, shape, target):
         return block
     return single
 
