@@ -16,6 +16,7 @@ from tests.aot.written import compiled, needs_libtpu
 from tests.codegen import flowing
 from tests.codegen.test_single_rows import drawn, forms, on_tpu
 from tests.interpreter import races_found
+from tests.passes.becomes import again
 from tests.tiers import share
 
 
@@ -43,6 +44,17 @@ def delta_rule(k, v, beta):
             s = s + key[:, None] * off[None, :]
             y[h, t, :] = hl.sum(s * key[:, None], 0)
     return y
+
+
+@tile.kernel
+def farthest(points, count: hl.constexpr):
+    """How far the points are that lie farthest from those before them, of which row 0 is one."""
+    far = hl.zeros([count], dtype=hl.float32)
+    near = hl.full([points.shape[0]], 3.0e38, dtype=hl.float32)
+    for t in hl.grid(count):
+        near = hl.minimum(near, ((points[:, :] - points[t, :][None, :]) ** 2).sum(1))
+        far[t] = near.amax(0)
+    return far
 
 
 @tile.kernel
@@ -129,13 +141,15 @@ def test_turns_are_as_many_as_there_are_and_fewer_of_large_states():
     config = tile.Config(loop_type="fori_loop")
 
     def several(kernel: tile.Kernel, *arguments: Any) -> list[str]:
-        text = kernel.source(*arguments, target="tpu:v6e", config=config)
+        text = again(kernel).source(*arguments, target="tpu:v6e", config=config)
         return [part.split(")")[0] for part in text.split("unroll=")[1:]]
 
     assert several(recurrence, spec(4093, 128), spec(4093, 128)) == ["16"]  # and what is left
     assert several(recurrence, spec(5, 128), spec(5, 128)) == ["4"]
     large = spec(1, 64, 512)
     assert several(delta_rule, large, large, spec(1, 64)) == []
+    assert several(farthest, spec(64, 3), 64) == ["16"]
+    assert several(farthest, spec(4096, 3), 64) == []  # 512 registers hold a column
 
 
 def test_ranges_of_unknown_length_have_turns_that_are_left():

@@ -7,7 +7,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
-from tests.passes.becomes import becomes, stays
+from tests.passes.becomes import again, becomes, stays
 from tests.schedule.written import INT, Writing, add, mul, positions
 from tilelang.errors import PlanError
 from tilelang.ir import Const, Gather, KernelIR
@@ -144,8 +144,8 @@ def test_a_position_that_a_loop_changes_is_refused():
     with pytest.raises(PlanError, match="depends on at, which a loop changes") as caught:
         inline_indices(k.ir())
     assert caught.value.hint == (
-        "load the whole dimension and pick from it: "
-        "hl.where(hl.arange(x.shape[0]) == at, x[:], 0).sum(0)"
+        "compute it from loop indices and from numbers loaded from tensors: what else it is made "
+        "of can be stored to one, and loaded in a loop of its own after that"
     )
 
 
@@ -163,78 +163,71 @@ def test_a_position_is_called_what_its_author_calls_it():
         inline_indices(k.ir())
 
 
-def test_a_load_at_a_position_that_a_loop_changes_says_what_to_write():
-    """States of a path, each in the row of the one before it; and the same with planes beside."""
-
-    @tile.kernel
-    def kernel(back, first):
-        path = hl.zeros([1, back.shape[0], back.shape[2]], dtype=hl.int32)
-        for g in hl.grid(1):
-            state = first[g]
-            for i in hl.grid(back.shape[0]):
-                path[g, i, :] = back[i, state, :]
-                state = state * 2 % 4
-        return path
-
-    @tile.kernel
-    def as_said(back, first):
-        path = hl.zeros([1, back.shape[0], back.shape[2]], dtype=hl.int32)
-        for g in hl.grid(1):
-            state = first[g]
-            for i in hl.grid(back.shape[0]):
-                path[g, i, :] = hl.where(
-                    hl.arange(back.shape[1])[:, None] == state, back[i, :, :], 0
-                ).sum(0)
-                state = state * 2 % 4
-        return path
-
-    back, first = np.arange(60, dtype=np.int32).reshape(5, 4, 3), np.array([3], np.int32)
-    with pytest.raises(PlanError, match="depends on state, which a loop changes") as caught:
-        kernel(back, first)
-    assert caught.value.hint == (
-        "load the whole dimension and pick from it: "
-        "hl.where(hl.arange(back.shape[1])[:, None] == state, back[i, :, 0:3], 0).sum(0)"
-    )
-    states = [3, 2, 0, 0, 0]
-    np.testing.assert_array_equal(as_said(back, first)[0], back[np.arange(5), states])
+@tile.kernel
+def path(back, first):
+    """States of a path, each in the row of the one before it, with planes beside."""
+    path = hl.zeros([1, back.shape[0], back.shape[2]], dtype=hl.int32)
+    for g in hl.grid(1):
+        state = first[g]
+        for i in hl.grid(back.shape[0]):
+            path[g, i, :] = back[i, state, :]
+            state = state * 2 % 4
+    return path
 
 
-def test_what_picks_rows_and_bounds_is_loaded_in_a_later_loop():
+@tile.kernel
+def decoded(values, ends):
     """Runs that are written out, by a search for each place; and as many places as there are."""
+    y = hl.zeros([40], dtype=values.dtype)
+    for t in hl.tile(40):
+        run = hl.zeros([t], dtype=hl.int32)
+        for r in hl.tile(ends.shape[0]):
+            run += (ends[r][None, :] <= t.index[:, None]).to(hl.int32).sum(1)
+        y[t] = values[hl.minimum(run, ends.shape[0] - 1)]
+    return y
 
-    @tile.kernel
-    def decoded(values, ends):
-        y = hl.zeros([40], dtype=values.dtype)
-        for t in hl.tile(40):
-            run = hl.zeros([t], dtype=hl.int32)
-            for r in hl.tile(ends.shape[0]):
-                run += (ends[r][None, :] <= t.index[:, None]).to(hl.int32).sum(1)
-            y[t] = values[hl.minimum(run, ends.shape[0] - 1)]
-        return y
 
-    @tile.kernel
-    def as_said(values, ends):
-        runs = hl.zeros([40], dtype=hl.int32)
-        total = hl.zeros([1], dtype=hl.int32)
-        for t in hl.tile(40):
-            run = hl.zeros([t], dtype=hl.int32)
-            for r in hl.tile(ends.shape[0]):
-                run += (ends[r][None, :] <= t.index[:, None]).to(hl.int32).sum(1)
-            runs[t] = hl.minimum(run, ends.shape[0] - 1)
-            hl.atomic_add(total, [0], (run < ends.shape[0]).to(hl.int32).sum(0))
-        y = hl.zeros([40], dtype=values.dtype)
-        for g in hl.grid(1):
-            for t in hl.tile(total[g], max_extent=40):
-                y[t] = values[runs[t]]
-        return y
+@tile.kernel
+def decoded_later(values, ends):
+    runs = hl.zeros([40], dtype=hl.int32)
+    total = hl.zeros([1], dtype=hl.int32)
+    for t in hl.tile(40):
+        run = hl.zeros([t], dtype=hl.int32)
+        for r in hl.tile(ends.shape[0]):
+            run += (ends[r][None, :] <= t.index[:, None]).to(hl.int32).sum(1)
+        runs[t] = hl.minimum(run, ends.shape[0] - 1)
+        hl.atomic_add(total, [0], (run < ends.shape[0]).to(hl.int32).sum(0))
+    y = hl.zeros([40], dtype=values.dtype)
+    for g in hl.grid(1):
+        for t in hl.tile(total[g], max_extent=40):
+            y[t] = values[runs[t]]
+    return y
 
+
+def test_positions_that_a_loop_changes_are_taken_where_memory_holds_the_array() -> None:
+    back, first = np.arange(60, dtype=np.int32).reshape(5, 4, 3), np.array([3], np.int32)
+    states = [3, 2, 0, 0, 0]
+    np.testing.assert_array_equal(again(path)(back, first)[0], back[np.arange(5), states])
     values, ends = np.arange(5, dtype=np.float32), np.array([3, 3, 9, 30, 33], np.int32)
-    with pytest.raises(PlanError, match="depends on run, which a loop changes") as caught:
-        decoded(values, ends)
-    assert caught.value.hint == (
-        "compute it from loop indices and from numbers loaded from tensors: what a loop leaves can "
-        "be stored to one, and loaded in a loop of its own after that"
-    )
-    want = np.zeros(40)
+    want = np.full(40, 4.0)
     want[:33] = np.repeat(values, np.diff(ends, prepend=0))
-    np.testing.assert_array_equal(as_said(values, ends), want)
+    np.testing.assert_array_equal(again(decoded)(values, ends), want)
+    want[33:] = 0.0
+    np.testing.assert_array_equal(again(decoded_later)(values, ends), want)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shapes", "name"),
+    [
+        (path, (("int32", 5, 1 << 15, 3), ("int32", 1)), "state"),
+        (decoded, (("float32", 1 << 22), ("int32", 5)), "run"),
+    ],
+)
+def test_else_they_are_loaded_in_a_later_loop(kernel, shapes, name) -> None:
+    specs = (tile.spec(tuple(sizes), dtype) for dtype, *sizes in shapes)
+    with pytest.raises(PlanError, match=f"depends on {name}, which a loop changes") as caught:
+        again(kernel).source(*specs, target="tpu:v5e")
+    assert caught.value.hint == (
+        "compute it from loop indices and from numbers loaded from tensors: what else it is made "
+        "of can be stored to one, and loaded in a loop of its own after that"
+    )

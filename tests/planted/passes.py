@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,6 +43,7 @@ from tests.codegen import (
     test_stacked,
     test_strides,
     test_triton,
+    test_turns_at_once,
     test_uncovered,
 )
 from tests.frontend import test_jumps, test_through
@@ -62,7 +64,8 @@ from tests.passes import (
     test_mask_outside,
     test_name_shared,
     test_numbers_as_rows,
-    test_one_hot_updates,
+    test_one_hot_loads,
+    test_one_hot_stores,
     test_powers_of_two,
     test_running_maximum,
     test_scatter_rows,
@@ -97,6 +100,7 @@ from tilelang.analysis import (
     written,
 )
 from tilelang.analysis import stores as stays
+from tilelang.codegen.pallas import computed
 from tilelang.codegen.pallas.emit import expressions, host
 from tilelang.codegen.pallas.passes import (
     along_lanes,
@@ -109,7 +113,8 @@ from tilelang.codegen.pallas.passes import (
     lifted_groups,
     members,
     numbers_as_rows,
-    one_hot_updates,
+    one_hot_loads,
+    one_hot_stores,
     running_maximum,
     scatter_rows,
     separate_gathers,
@@ -129,6 +134,7 @@ from tilelang.codegen.pallas.plan.body import (
     pieces,
     stacked,
     stores,
+    turns,
 )
 from tilelang.codegen.pallas.plan.body.layouts import apply
 from tilelang.codegen.pallas.plan.estimate import interiors, seconds
@@ -157,8 +163,9 @@ from tilelang.ir import (
     names,
     statements,
 )
-from tilelang.language.build import binary
+from tilelang.language.build import binary, where
 from tilelang.language.dtypes import is_float
+from tilelang.language.shapes import full
 from tilelang.passes import (
     drop_implied_masks,
     drop_unused,
@@ -193,7 +200,7 @@ _map_stmt, _map_body, _names_in = keep_inside.map_stmt, keep_inside.map_body, na
 _cut_at, _rewritten = axes.cut_at, turn_late.rewrite_body
 _differing = written.differing
 _seen, _of_heads = Tensor.seen, flat_columns._parts
-_read_behind, _one_hot = host._read_behind, one_hot_updates._update
+_read_behind, _one_hot = host._read_behind, one_hot_stores._found
 _at, _needed_of = interior._at, interior._Tiles.needed
 _sharing, _differs = stacked._sharing, stacked._Stack.differs
 _masked, _inlined, _needed = fill_pads._masked_name, inline_indices.inlined, drop_unused._needed
@@ -966,28 +973,69 @@ MUTATIONS = (
         test_numbers_as_rows.test_a_number_that_an_index_picks_is_a_row,
     ),
     Mutation(
-        "a mask that is computed leaves out no row", one_hot_updates._Update, "_value",
+        "a mask that is computed leaves out no row", one_hot_stores._PickedStore, "_value",
         lambda self, _: self.store.value.args[1],
-        test_one_hot_updates.test_a_mask_that_is_computed_is_one_of_values,
+        test_one_hot_stores.test_a_mask_that_is_computed_is_one_of_values,
     ),
     Mutation(
-        "rows that no place picks count as 0 in a maximum", one_hot_updates, "neutral",
-        lambda op, dtype: 0, lambda: test_one_hot_updates.test_the_largest(None),
+        "rows that no place picks count as 0 in a maximum", one_hot_stores, "neutral",
+        lambda op, dtype: 0, lambda: test_one_hot_stores.test_the_largest(None),
     ),
     Mutation(
-        "rows are multiplied whatever combines them", one_hot_updates._Update, "multiplied",
-        property(lambda self: self._dim == 0 and self._old.type.rank == 2),
-        lambda: test_one_hot_updates.test_the_largest(None),
+        "rows are multiplied whatever combines them", one_hot_stores._PickedStore, "multiplied",
+        property(lambda self: self._dim == 0 and len(self._wanted) == 2),
+        lambda: test_one_hot_stores.test_the_largest(None),
     ),
     Mutation(
-        "places that memory holds are computed", one_hot_updates, "_computed",
-        lambda expr, far: True,
-        test_one_hot_updates.test_a_mask_that_is_computed_is_one_of_values,
+        "places that memory holds are computed", computed.ComputedPlaces, "_of_rows",
+        lambda self, expr: True,
+        test_one_hot_stores.test_a_mask_that_is_computed_is_one_of_values,
     ),
     Mutation(
-        "arrays of any size are updated as a whole", one_hot_updates, "_update",
-        lambda ir, store, target: _one_hot(ir, store, replace(target, vmem_default=1 << 60)),
-        test_one_hot_updates.test_large_arrays_stay,
+        "arrays of any size are updated as a whole", one_hot_stores, "_found",
+        lambda ir, store, found, target: _one_hot(
+            ir, store, found, replace(target, vmem_default=1 << 60)
+        ),
+        test_one_hot_stores.test_large_arrays_stay,
+    ),
+    Mutation(
+        "all rows of a place stay, not the last one", one_hot_stores._PickedStore, "_number",
+        lambda self: full(self._place.type.shape, 0, "int32", None),
+        lambda: test_one_hot_stores.test_the_last_row_stays(None, 7, np.float32),
+    ),
+    Mutation(
+        "rows that a mask leaves out are the last ones, too", one_hot_stores, "reshape",
+        lambda mask, shape, loc: full(shape, 1, "bool", loc),
+        lambda: test_one_hot_stores.test_the_last_row_stays(None, 7, np.float32),
+    ),
+    Mutation(
+        "a store of one place fills the others, too", one_hot_stores._PickedStore, "_hit",
+        lambda self, axis: full((self.size,), 1, "bool", None),
+        lambda: test_one_hot_stores.test_single_places(None, 7),
+    ),
+    Mutation(
+        "places are not kept inside where they are loaded", one_hot_loads, "binary",
+        lambda op, a, b, loc: a if op in ("minimum", "maximum") else binary(op, a, b, loc),
+        lambda: test_one_hot_loads.test_every_type(None, test_one_hot_loads.TABLES[0]),
+    ),
+    Mutation(
+        "integers are multiplied as float32", one_hot_loads, "itemsize", lambda dtype: 1,
+        lambda: test_one_hot_loads.test_every_type(None, test_one_hot_loads.TABLES[2]),
+    ),
+    Mutation(
+        "what a mask leaves out is picked", one_hot_loads, "where",
+        lambda mask, a, b, loc: a if a.type.rank == 2 else where(mask, a, b, loc),
+        lambda: test_one_hot_loads.test_values(None),
+    ),
+    Mutation(
+        "a column fills as many registers as a row", turns, "_held", prod,
+        test_turns_at_once.test_turns_are_as_many_as_there_are_and_fewer_of_large_states,
+    ),
+    Mutation(
+        "ranges are computed from vectors", inline_indices, "of_vectors", lambda expr: None,
+        lambda: test_one_hot_loads.test_ranges_and_tiles_that_are_computed_are_refused(
+            test_one_hot_loads.begins, "hl.tile(0,"
+        ),
     ),
     Mutation(
         "a position beside a part is another block", single_parts, "_both",

@@ -6,9 +6,27 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..errors import Loc
-from ..ir import Along, At, Expr, Gather, Index, KernelIR, Load, Stmt, Store, statement_exprs
+from ..ir import (
+    Along,
+    Apply,
+    At,
+    Expr,
+    Gather,
+    Index,
+    KernelIR,
+    Load,
+    Stmt,
+    Store,
+    Var,
+    statement_exprs,
+    walk,
+)
 from ..ir.traversal import loads, statements
 from ..language.dtypes import itemsize
+from ..language.op import ELEMENTWISE
+
+# what a number can be computed by beside others, each of its own lane
+OF_LANES = ELEMENTWISE | {"in_range", "arange", "broadcast", "expand_dims"}
 
 
 @dataclass(frozen=True)
@@ -108,3 +126,16 @@ def picks(site: Load | Store) -> tuple[Expr, ...]:
 def reads_memory(expr: Expr) -> bool:
     """Whether a position is known only when the kernel runs."""
     return next(loads(expr), None) is not None
+
+
+def of_vectors(expr: Expr) -> Apply | Var | None:
+    """What of an expression no scalar memory has: a result of whole vectors, or a carried value."""
+    for part in walk(expr):
+        match part:
+            case Var():
+                return part
+            case Apply(op, args) if op not in OF_LANES and not (op == "full" and not args):
+                return part
+            case _:
+                pass
+    return None

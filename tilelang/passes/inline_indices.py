@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from .. import ir
-from ..analysis.uses import picks_rows
+from ..analysis.uses import of_vectors, picks_rows
 from ..errors import Loc
 from ..ir import map_children, map_index, read_by
-from ..ir.text import position
 from ..ir.traversal import authors, definitions, inlined, map_body, map_range, map_stmt
 from ..schedule.refusal import Refused, Rule
 
@@ -40,48 +39,21 @@ def inline_indices(kernel: ir.KernelIR) -> ir.KernelIR:
     )
 
 
-def _resolved(
-    expr: ir.Expr, values: Values, loc: Loc | None, load: ir.Load | None = None, dim: int = 0
-) -> ir.Expr:
-    """`load` has the expression as its position in dimension `dim`, if that is what it is."""
+def _resolved(expr: ir.Expr, values: Values, loc: Loc | None) -> ir.Expr:
     found = inlined(expr, values.of)
     carried = next(read_by((found,)), None)
-    if carried is None:
+    if carried is not None:
+        what = f"depends on {values.users.get(carried, carried)}, which a loop changes"
+    elif not found.type.shape and of_vectors(found) is not None:
+        what = "is computed from whole vectors"
+    else:
         return found
     raise Refused(
         Rule.KERNEL,
-        f"this bound or index depends on {values.users.get(carried, carried)}, "
-        "which a loop changes",
+        f"this bound or index {what}",
         loc,
-        "compute it from loop indices and from numbers loaded from tensors: what a loop leaves can "
-        "be stored to one, and loaded in a loop of its own after that"
-        if load is None
-        else _picked(load, dim, values),
-    )
-
-
-def _picked(load: ir.Load, dim: int, values: Values) -> str:
-    """How to write a load at one position of a dimension of which all positions are known."""
-
-    def called(expr: ir.Expr) -> ir.Expr:
-        match expr:
-            case ir.Apply(
-                "minimum", (ir.Apply("maximum", (own, ir.Const())), ir.Const())
-            ):  # as clamped
-                return called(own)
-            case ir.Var(name):
-                return replace(expr, name=values.users.get(name, name))
-            case _:
-                return map_children(expr, called)
-
-    at = [position((map_index(entry, called),)) for entry in load.index]
-    dims = [":" if n == dim else "None" for n, e in enumerate(load.index)
-            if n == dim or not isinstance(e, ir.At)]  # fmt: skip
-    row = f"hl.arange({load.tensor}.shape[{dim}])" + (f"[{', '.join(dims)}]" if dims[1:] else "")
-    where = ", ".join((*at[:dim], ":", *at[dim + 1 :]))
-    return (
-        "load the whole dimension and pick from it: "
-        f"hl.where({row} == {at[dim]}, {load.tensor}[{where}], 0).sum({dims.index(':')})"
+        "compute it from loop indices and from numbers loaded from tensors: what else it is made "
+        "of can be stored to one, and loaded in a loop of its own after that",
     )
 
 
@@ -99,9 +71,5 @@ def _value(expr: ir.Expr, values: Values, loc: Loc | None) -> ir.Expr:
     if not isinstance(expr, ir.Load):
         return map_children(expr, inner)
     mask = None if expr.mask is None else inner(expr.mask)
-    index = list[ir.Index]()
-    for dim, entry in enumerate(expr.index):
-        load = expr if isinstance(entry, ir.At) else None
-        resolved = partial(_resolved, values=values, loc=expr.loc or loc, load=load, dim=dim)
-        index.append(map_index(entry, resolved))
-    return replace(expr, index=tuple(index), mask=mask)
+    resolved = partial(_resolved, values=values, loc=expr.loc or loc)
+    return replace(expr, index=tuple(map_index(e, resolved) for e in expr.index), mask=mask)

@@ -10,7 +10,6 @@ from itertools import product
 from tilelang.codegen.pallas.passes.block_groups import block_groups, of_groups
 from tilelang.codegen.pallas.passes.group_boxes import boxed, group_boxes
 from tilelang.codegen.pallas.passes.index_tiles import index_tiles, picks_rows
-from tilelang.codegen.pallas.passes.one_hot_updates import one_hot_updates
 from tilelang.codegen.pallas.passes.several_turns import several_turns
 from tilelang.codegen.pallas.passes.sum_tiles import sum_tiles
 from tilelang.codegen.pallas.passes.turns_in_tiles import turns_in_tiles
@@ -30,6 +29,7 @@ from .estimate.around import taken
 from .estimate.seconds import Estimate, generation
 from .forms import fitted, formed
 from .in_flight import sooner, worth_more
+from .one_hots import one_hots
 from .small_steps import (
     beside_each_other,
     few_steps,
@@ -66,7 +66,7 @@ UNPROVED_WORTH = 2.0  # pipelines inside of a step are estimated to take 0.6 of 
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     """Fills what the config leaves open with the defaults, and plans every launch."""
-    return attempted(lambda: _chosen(one_hot_updates(problem, target), config, target))
+    return attempted(lambda: _chosen(one_hots(problem, target), config, target))
 
 
 def _chosen(problem: Problem, config: Config, target: Target) -> Plan | Refusal:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
 
-from tilelang.codegen.pallas.passes.one_hot_updates import one_hot_updates
 from tilelang.codegen.pallas.target import Target
 from tilelang.schedule.blocks import named
 from tilelang.schedule.candidate import Candidate
@@ -26,6 +25,7 @@ from tilelang.schedule.refusal import allowed
 
 from .estimate import rank
 from .forms import Form, formed
+from .one_hots import one_hots
 from .search import config_of, plan
 from .types import Plan
 
@@ -82,7 +82,7 @@ def space(problem: Problem, target: Target) -> Iterator[Candidate]:
 
     Raises PlanError where even that is refused.
     """
-    problem = one_hot_updates(problem, target)
+    problem = one_hots(problem, target)
     default = allowed(plan(problem, Config(), target))
     forms = tuple(_forms(problem, target))
     waiting = _Waiting(problem, tuple((f, _searched(f)) for f in forms))

@@ -128,7 +128,7 @@ def _full(scope: Scope, expr: Apply, want: Layout | None) -> Value:
 def _load(scope: Scope, load: ir.Load) -> Value:
     arrays = scope.arrays
     if load.tensor in arrays.scalars:
-        if any(isinstance(entry, ir.Along) for entry in load.index):
+        if not all(isinstance(entry, ir.At) for entry in load.index):
             raise Refused(
                 Rule.FORM,
                 f"{load.tensor} says which rows are picked, or stored, so its rows cannot also be "
@@ -137,7 +137,7 @@ def _load(scope: Scope, load: ir.Load) -> Value:
                 "store what says so to a tensor in a loop of its own before this one",
             )
         index = tuple(lower(scope, e.expr).expr for e in load.index if isinstance(e, ir.At))
-        assert len(index) == len(load.index) and load.mask is None, load
+        assert load.mask is None, load
         return Value(physical.ScalarRead(load.tensor, index, load.type), "scalar", ())
     entry = moved_along(arrays.axes, load.index, load.loc)
     value = _block(scope, load) if entry is None else _unaligned(scope, load, entry)

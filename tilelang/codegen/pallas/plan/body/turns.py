@@ -19,6 +19,7 @@ from tilelang.ir import Apply
 HELPER = "turned_in_rows"  # function of the generated source, where no text has the number of turns
 MOST = 16
 NUMBERS = 1 << 20  # that so many turns compute at most: a program of some thousand instructions
+REGISTER = (8, 128)  # a column of 4096 numbers fills 512 of them: 16 turns compile for minutes
 
 
 def turns_at_once(loop: Inner, axes: Mapping[str, AxisPlan]) -> int:
@@ -29,6 +30,13 @@ def turns_at_once(loop: Inner, axes: Mapping[str, AxisPlan]) -> int:
     plain = loop.form == "fori_loop" and axis.block is None and turns > 0
     if not plain or inside or any(isinstance(e, TakeRows) for e in parts):
         return 1
-    each = sum(prod(extents(e.type, axes)) for e in parts if isinstance(e, Apply))
+    each = sum(_held(extents(e.type, axes)) for e in parts if isinstance(e, Apply))
     most = max(1, min(MOST, NUMBERS // max(each, 1), turns))
     return 1 << most.bit_length() - 1
+
+
+def _held(shape: tuple[int, ...]) -> int:
+    """The numbers of the registers that a value fills."""
+    *lead, rows, lanes = (1, 1, *shape)
+    sides = zip((rows, lanes), REGISTER, strict=True)
+    return prod(lead) * prod(-(-size // side) * side for size, side in sides)

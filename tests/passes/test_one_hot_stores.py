@@ -1,4 +1,4 @@
-"""one_hot_updates: updates at computed places are sums of whole dimensions, and no others are."""
+"""one_hot_stores: stores and updates at computed places are of whole dimensions, and no others."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ import tilelang.language as hl
 from tests.aot.written import compiled, needs_libtpu
 from tests.derivatives import parsed
 from tests.passes.becomes import again, becomes, floats, stays
-from tilelang.analysis import analyze
-from tilelang.codegen.pallas.passes.one_hot_updates import one_hot_updates
+from tilelang.codegen.pallas.passes.one_hot_stores import one_hot_stores
 from tilelang.codegen.pallas.target import TARGETS
 from tilelang.ir import KernelIR
-from tilelang.schedule.problem import Problem
 
 OFFSETS = np.array([0, 3, 3, 20, 31], np.int32)
 RANGES = tuple(itertools.pairwise(OFFSETS))
 
 
 def run(ir: KernelIR) -> KernelIR:
-    return one_hot_updates(Problem(ir, analyze(ir)), TARGETS["tpu:v5e"]).ir
+    return one_hot_stores(ir, TARGETS["tpu:v5e"])
 
 
 @tile.kernel
@@ -102,6 +100,54 @@ def histogram(x, size: hl.constexpr):
 
 
 @tile.kernel
+def last(x, v, offsets, size: hl.constexpr):
+    """The last row of a range that has its largest number there, and which one that is."""
+    y = hl.full([size, v.shape[1]], 7, dtype=v.dtype)
+    number = hl.full([size], -7, dtype=hl.int32)
+    kept = hl.full([v.shape[1], size], 7, dtype=v.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            at = x[t, :].argmax(1) - 1
+            y[at, :] = v[t, :]
+            number[at] = t.index
+            hl.store(kept, [slice(None), at], v[t, :].T, mask=(x[t, :].amax(1) > 1.0)[None, :])
+    return y, number, kept
+
+
+@tile.kernel
+def placed(x, size: hl.constexpr):
+    """Single places: rows, one by one; two dimensions; parts of a row; in a range of rows."""
+    row = hl.full([size, x.shape[1]], 7.0, dtype=hl.float32)
+    pair = hl.full([size, 4], 7, dtype=hl.int32)
+    part = hl.full([size, x.shape[1]], 7.0, dtype=hl.float32)
+    most = hl.full([size], -9.0, dtype=hl.float32)
+    for g in hl.grid(x.shape[0]):
+        at = x[g, :].argmax(0) - 1
+        row[at, :] = x[g, :]
+        if x[g, 0] > 0.0:
+            pair[at, x[g, 0:4].argmin(0)] = g
+        for d in hl.tile(x.shape[1]):
+            hl.store(part, [at, d], x[g, d], mask=x[g, d] > 0.0)
+        hl.atomic_max(most, [at], x[g, 1])
+    return row, pair, part, most
+
+
+@tile.kernel
+def compacted(x):
+    """The rows whose sum is positive, one after the other, and how many there are."""
+    y = hl.full(x.shape, 7.0, dtype=hl.float32)
+    count = hl.zeros([1], dtype=hl.int32)
+    k = 0
+    for g in hl.grid(x.shape[0]):
+        keep = x[g, :].sum(0) > 0.0
+        if keep:
+            y[k, :] = x[g, :]
+        k = k + hl.where(keep, 1, 0)
+        count[0] = k
+    return y, count
+
+
+@tile.kernel
 def largest(x):
     y = hl.full([x.shape[1], x.shape[1]], -3.0e38, dtype=hl.float32)
     for t in hl.tile(x.shape[0]):
@@ -139,6 +185,58 @@ def test_rows_are_multiplied() -> None:
         for t in tile(32):
             far: float32[t, 5] = sum(pow(expand_dims(x[t, 0:8], axis=1) - expand_dims(centres[0:5, 0:8], axis=0), 2), axis=2)
             y[0:5, 0:8] = y[0:5, 0:8] + group_sum(expand_dims(argmin(far, axis=1), axis=0) == expand_dims(arange(int32, start=0, step=1), axis=1), x[t, 0:8])
+        """,
+    )
+
+
+def test_of_what_is_stored_the_last_one_stays() -> None:
+    x = tile.spec((32, 8), "float32")
+    becomes(
+        parsed(last, (x, x, OFFSETS[:2], 5))[0],
+        run,
+        """
+        for g in grid(1):
+            for t in tile(offsets[g], offsets[g + 1], max_extent=32):
+                at: int32[t] = argmax(x[t, 0:8], axis=1) - 1
+                y[rows(at), 0:8] = v[t, 0:8]
+                number[rows(at)] = t.index
+                kept[0:8, rows(at)] = transpose(v[t, 0:8], perm=(1, 0)) where expand_dims(max(x[t, 0:8], axis=1) > 1.0, axis=0)
+        """,
+        """
+        for g in grid(1):
+            for t in tile(offsets[g], offsets[g + 1], max_extent=32):
+                at: int32[t] = argmax(x[t, 0:8], axis=1) - 1
+                y_last: int32[5] = max(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0), expand_dims(t.index, axis=1), -1), axis=0)
+                y[0:5, 0:8] = where(expand_dims(y_last >= 0, axis=1), group_sum(expand_dims(at, axis=0) == expand_dims(arange(int32, start=0, step=1), axis=1) and expand_dims(t.index, axis=0) == expand_dims(y_last, axis=1), v[t, 0:8]), y[0:5, 0:8])
+                number_last: int32[5] = max(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0), expand_dims(t.index, axis=1), -1), axis=0)
+                number[0:5] = where(number_last >= 0, sum(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0) and expand_dims(t.index, axis=1) == expand_dims(number_last, axis=0), expand_dims(t.index, axis=1), 0), axis=0), number[0:5])
+                kept_last: int32[5] = max(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0) and expand_dims(reshape(expand_dims(max(x[t, 0:8], axis=1) > 1.0, axis=0), [t]), axis=1), expand_dims(t.index, axis=1), -1), axis=0)
+                kept[0:8, 0:5] = where(kept_last >= 0, sum(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0) and expand_dims(t.index, axis=1) == expand_dims(kept_last, axis=0), expand_dims(transpose(v[t, 0:8], perm=(1, 0)), axis=2), 0.0), axis=1), kept[0:8, 0:5])
+        """,
+    )
+
+
+def test_one_place_is_selected() -> None:
+    becomes(
+        parsed(compacted, (tile.spec((32, 8), "float32"),))[0],
+        run,
+        """
+        for g in grid(32) carrying k = 0:
+            keep: bool[] = sum(x[g, 0:8], axis=0) > 0.0
+            y[k, 0:8] = x[g, 0:8] where keep
+            k_1: int32[] = k + where(keep, 1, 0)
+            count[0] = k_1
+            next k = k_1
+        after k_2 = k
+        """,
+        """
+        for g in grid(32) carrying k = 0:
+            keep: bool[] = sum(x[g, 0:8], axis=0) > 0.0
+            y[0:32, 0:8] = where(expand_dims(k == arange(int32, start=0, step=1), axis=1) and keep, expand_dims(x[g, 0:8], axis=0), y[0:32, 0:8])
+            k_1: int32[] = k + where(keep, 1, 0)
+            count[0] = k_1
+            next k = k_1
+        after k_2 = k
         """,
     )
 
@@ -241,6 +339,64 @@ def test_masks_and_bins(target) -> None:
     np.testing.assert_allclose(again(histogram)(bins, 9, target=target), wanted, rtol=1e-5)
 
 
+def rows_of(x: np.ndarray, v: np.ndarray, size: int) -> list[np.ndarray]:
+    """What `last` says, row by row."""
+    y, number = np.full((size, v.shape[1]), 7, v.dtype), np.full(size, -7, np.int32)
+    kept = y.T.copy()
+    for t in (t for a, b in RANGES for t in range(a, b)):
+        at = int(x[t].argmax()) - 1
+        if 0 <= at < size:
+            y[at], number[at] = v[t], t
+            if x[t].max() > 1.0:
+                kept[:, at] = v[t]
+    return [y, number, kept]
+
+
+@pytest.mark.parametrize("target", [None, "tpu:v5e"])
+@pytest.mark.parametrize("size", [4, 7])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_the_last_row_stays(target, size, dtype) -> None:
+    """Rows before and behind the ranges are NaN; places lie before and behind the array."""
+    x, v = floats(40, 8), (floats(40, 5) * 1e8).astype(dtype)
+    x[31:] = np.nan
+    if dtype is np.float32:
+        v[31:], v[4, 2], v[5, 1] = np.nan, np.inf, np.nan
+    for one, right in zip(
+        again(last)(x, v, OFFSETS, size, target=target), rows_of(x, v, size), strict=True
+    ):
+        np.testing.assert_array_equal(one, right)
+
+
+@pytest.mark.parametrize("target", [None, "tpu:v5e"])
+@pytest.mark.parametrize("size", [4, 7])
+def test_single_places(target, size) -> None:
+    x = floats(19, 8)
+    x[5, 3], x[9, 2] = np.inf, np.nan
+    row, part = (np.full((size, 8), 7.0, np.float32) for _ in range(2))
+    pair, most = np.full((size, 4), 7, np.int32), np.full(size, -9.0, np.float32)
+    for g in range(19):
+        at = int(x[g].argmax()) - 1
+        if 0 <= at < size:
+            row[at] = x[g]
+            pair[at, x[g, :4].argmin()] = g if x[g, 0] > 0 else pair[at, x[g, :4].argmin()]
+            part[at] = np.where(x[g] > 0, x[g], part[at])
+            most[at] = np.maximum(most[at], x[g, 1])
+    found = again(placed)(x, size, target=target)
+    for one, right in zip(found, (row, pair, part, most), strict=True):
+        np.testing.assert_array_equal(one, right)
+
+
+@pytest.mark.parametrize("target", [None, "tpu:v5e"])
+def test_places_that_a_loop_carries(target) -> None:
+    x = floats(37, 8)
+    x[7, 2] = np.nan
+    kept = x[x.sum(1) > 0]
+    y, count = again(compacted)(x, target=target)
+    assert count == len(kept)
+    np.testing.assert_array_equal(y[: len(kept)], kept)
+    np.testing.assert_array_equal(y[len(kept) :], 7.0)
+
+
 @needs_libtpu
 @pytest.mark.parametrize("target", ["tpu:v5e", "tpu:7x"])
 def test_they_compile(target) -> None:
@@ -250,3 +406,6 @@ def test_they_compile(target) -> None:
     compiled(binned, tile.spec((31, 8), "float32"), OFFSETS, 7, target=target)
     compiled(of_groups, tile.spec((31, 8), "float32"), OFFSETS, target=target)
     compiled(columns, tile.spec((512, 8), "float32"), target=target)
+    compiled(last, tile.spec((40, 8), "float32"), x, OFFSETS, 7, target=target)
+    compiled(placed, tile.spec((40, 8), "float32"), 7, target=target)
+    compiled(compacted, tile.spec((512, 128), "float32"), target=target)

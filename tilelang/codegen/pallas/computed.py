@@ -1,0 +1,83 @@
+"""ComputedPlaces places: positions that are made of more than what scalar memory holds.
+
+TPUs address rows by numbers of scalar memory, where nothing is computed from vectors, and no loop
+carries anything.  What is at such a place is picked from the whole dimension, by a one-hot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from math import prod
+
+from tilelang import ir
+from tilelang.analysis.uses import of_vectors, picks
+from tilelang.errors import Loc
+from tilelang.ir import At, Expr, Gather, Index, Load, Store, every_expr, every_store, loads
+from tilelang.ir.lanes import arange, expanded, trailing
+from tilelang.ir.traversal import definitions, inlined
+from tilelang.language.build import binary, cast
+from tilelang.language.dtypes import is_float
+
+from .target import SHARE, Target, padded_bytes
+
+
+class ComputedPlaces:
+    """Which places of a kernel are computed."""
+
+    def __init__(self, kernel: ir.KernelIR) -> None:
+        self._kernel = kernel
+
+    def dim(self, site: Load | Store) -> int | None:
+        """The first dimension whose place is computed; None where several have many places."""
+        gathers = [d for d, entry in enumerate(site.index) if isinstance(entry, Gather)]
+        singles = [d for d, entry in enumerate(site.index) if self._single(entry)]
+        far = any(self._of_rows(inlined(e, self._values)) for e in picks(site))
+        found = [*(gathers if far else ()), *singles]
+        return found[0] if found and len(gathers) <= 1 else None
+
+    @cached_property
+    def _values(self) -> Mapping[str, Expr]:
+        return definitions(self._kernel.body)
+
+    @cached_property
+    def _far(self) -> frozenset[str]:
+        return frozenset(_not_held(self._kernel))
+
+    def _single(self, entry: Index) -> bool:
+        return isinstance(entry, At) and of_vectors(inlined(entry.expr, self._values)) is not None
+
+    def _of_rows(self, expr: Expr) -> bool:
+        """Whether a number of each row is made of more than what lies in scalar memory."""
+        far = any(load.tensor in self._far for load in loads(expr))
+        return far or of_vectors(expr) is not None
+
+
+def _not_held(kernel: ir.KernelIR) -> Iterator[str]:
+    """The tensors whose numbers are asked for as blocks, or change: no scalar memory holds them."""
+    yield from (store.tensor for store in every_store(kernel.body))
+    for expr in every_expr(kernel.body):
+        yield from (e.tensor for e in loads(expr) if e.type.rank > 1)
+    yield from (t.name for t in kernel.tensors if is_float(t.dtype))
+
+
+def one_hot(place: Expr, size: int, axis: int, loc: Loc | None) -> Expr:
+    """[rows, size], or [size, rows] with `axis` 0: which of so many positions places are.
+
+    [size] of one place.
+    """
+    held = cast(place, "int32", loc)
+    if not place.type.rank:
+        return binary("eq", held, arange(size), loc)
+    return binary("eq", expanded(held, axis), expanded(arange(size), 1 - axis), loc)
+
+
+def spread(hit: Expr, rank: int, dim: int) -> Expr:
+    """A one-hot that meets values of so many dimensions, of which its own begin at `dim`."""
+    return trailing(hit, rank - dim - hit.type.rank)
+
+
+def selects_fit(shape: tuple[int, ...], rows: int, target: Target) -> bool:
+    """Whether what is selected of so many copies of an array fits into its part of memory."""
+    one = padded_bytes((1, *shape)[-2:], "float32", target)
+    return rows * prod(shape[:-2]) * one <= target.vmem_default // SHARE
