@@ -16,6 +16,7 @@ from tests.fuzzing.carried import carried
 from tests.fuzzing.changes import changed, swapped
 from tests.fuzzing.clipped import clipped
 from tests.fuzzing.counted import counted
+from tests.fuzzing.derived import derived
 from tests.fuzzing.draw import draw
 from tests.fuzzing.ends import ends
 from tests.fuzzing.folded import folded
@@ -102,6 +103,7 @@ CLIPPED = 0.06  # of the programs that reduce tiles
 LIMITED = 0.08  # of the programs
 TAILED = 0.08  # of the programs that store whole columns
 MIXED = 0.1  # of the programs with tiles
+DERIVED = 0.12  # of the programs
 FOLDED = 0.12  # of the programs with columns that nothing sums along
 AS_THEY_ARE = 0.7  # of those, which changes make something else of
 LAST = (
@@ -115,6 +117,7 @@ LAST = (
     ("limited", limited, LIMITED),
     ("tailed", tailed, TAILED),
     ("mixed", mixed, MIXED),
+    ("derived", derived, DERIVED),
 )  # changes that others know nothing of, in this order
 
 

@@ -5,7 +5,7 @@
 
 Or stored there, where the last one stays; or whole rows of it are, where the value has them.  Some
 are left out, by numbers of an array of their own, perhaps narrow ones: mask=keep[t] == 1.
-Where they go may be an argument that changes, and the place of an update be computed.
+Where they go may be an argument that changes, and the place be computed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def tallied(program: Program, rng: random.Random) -> Program | None:
     rest = _of(program, store, "full")
     kept = (Mask(Pick(tile.axis, through=KEEP), 2, first=1),) if rng.random() < MASKED else ()
     role, fill = ("changed", None) if rng.random() < GIVEN else ("output", 0.0)
-    derived = bool(how) and rng.random() < DERIVED
+    derived = rng.random() < DERIVED
     at = (Pick(tile.axis, through=TABLE, derived=derived), *rest)
     second = Store(TALLY, at, store.value, combine=how, atomic=bool(how), masks=kept)
     rows = (program.axis(tile.axis).size,)

@@ -248,9 +248,23 @@ COMPOSED: dict[str, Callable[[Program], bool]] = {
     "an update of places that an index array names": lambda p: any(
         s.combine and any(i.through for i in s.index) for s in parts(p.body) if isinstance(s, Store)
     ),
-    "an update of a place that is computed": lambda p: any(
-        any(i.derived for i in s.index) for s in parts(p.body) if isinstance(s, Store)
-    ),
+    **{
+        f"a store {how} to a place that is computed": lambda p, how=how: any(
+            any(i.derived for i in s.index) and s.combine == how
+            for s in parts(p.body)
+            if isinstance(s, Store)
+        )
+        for how in ("", "sum", "max")
+    },
+    **{
+        f"a load at a place of a {kind} that is computed": lambda p, kind=kind: any(
+            i.derived and i.axis and p.axis(i.axis).kind == kind
+            for load in parts(p.body)
+            if isinstance(load, Load)
+            for i in load.index
+        )
+        for kind in ("grid", "tile")
+    },
     "numbers that an index array picks to store": lambda p: any(
         len(s.index) == 1 and s.index[0].through for s in parts(p.body) if isinstance(s, Store)
     ),
@@ -260,7 +274,7 @@ COMPOSED: dict[str, Callable[[Program], bool]] = {
 @pytest.mark.slow
 def test_what_is_composed():
     """Every change and every unusual thing comes about; the rarest one among hundreds."""
-    missing = {*CHANGES, *COMPOSED, "layered", "stepped", "tallied"}
+    missing = {*CHANGES, *COMPOSED, "layered", "stepped", "tallied", "derived"}
     for seed in range(600):
         composed = compose(seed)
         ast.parse(source(composed.program))

@@ -704,6 +704,8 @@ def _along(axis: Axis, pick: Pick) -> str:
         return f"{pick.factor} * {axis.name}.id" if pick.factor != 1 else f"{axis.name}.id"
     if pick.through:
         told = f"{pick.through}[{axis.name}]"
+        if pick.derived and axis.kind == "grid":
+            return f"({told} + hl.arange(2)).amin(0)"
         pair = f"hl.expand_dims({told}, 1) + hl.expand_dims(hl.arange(2), 0)"
         return f"({pair}).amin(1)" if pick.derived else told
     lanes = f"{pick.factor} * {axis.name}.index" if pick.factor != 1 else f"{axis.name}.index"
