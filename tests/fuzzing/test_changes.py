@@ -254,7 +254,7 @@ COMPOSED: dict[str, Callable[[Program], bool]] = {
             for s in parts(p.body)
             if isinstance(s, Store)
         )
-        for how in ("", "sum", "max")
+        for how in ("", "sum")
     },
     **{
         f"a load at a place of a {kind} that is computed": lambda p, kind=kind: any(

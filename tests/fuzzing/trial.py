@@ -225,9 +225,11 @@ def _of_element(
 
 
 def _leaves_out_lanes(program: Program) -> bool:
-    """Whether lanes are under a mask, or an index array is read where a condition goes by the
-    blocks, which checks do not know: a call refuses nothing that it may leave out.
+    """Whether lanes are under a mask, an index array is read where a condition goes by the blocks,
+    or places are computed, which checks do not know: a call refuses nothing that it may leave out.
     """
+    if any(isinstance(p, Pick) and p.derived for p in parts(program.body)):
+        return True
     ifs = (p for p in parts(program.body) if isinstance(p, If))
     by_block = tuple(p for p in ifs if p.what == "begin")
     if any(isinstance(p, Pick) and p.through for p in parts(by_block)):
