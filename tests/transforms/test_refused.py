@@ -26,13 +26,13 @@ def running_maximum(x):
 
 @tile.kernel
 def sums_of_the_tile(x):
-    """What is carried goes by the tile, and has no dimension of it."""
-    y, block = hl.zeros(x.shape, dtype=hl.float32), hl.register_block_size(16, 16)
-    for tn in hl.tile(x.shape[1], block_size=block):
+    """What is carried goes by the tile, whose number no position says: it begins elsewhere."""
+    y = hl.zeros(x.shape, dtype=hl.float32)
+    for tn in hl.tile(2, x.shape[1] - 3, block_size=16):
         acc = hl.full([], 0.0, dtype=hl.float32)
         for i in hl.grid(x.shape[0]):
-            y[i, tn] = x[i, tn] * acc
-            acc = acc + x[i, tn].sum(0)
+            y[i, tn.index + 3] = x[i, tn.index + 3] * acc
+            acc = acc + x[i, tn.index + 3].sum(0)
     return y
 
 

@@ -125,6 +125,28 @@ def test_what_is_no_product_is_not_rounded():
 
 
 @tile.kernel
+def sums_of_the_tile(x):
+    """What is carried goes by the tile, whose length the author registers: one length only."""
+    y, block = hl.zeros(x.shape, dtype=hl.float32), hl.register_block_size(16, 16)
+    for tn in hl.tile(x.shape[1], block_size=block):
+        acc = hl.full([], 0.0, dtype=hl.float32)
+        for i in hl.grid(x.shape[0]):
+            y[i, tn] = x[i, tn] * acc
+            acc = acc + x[i, tn].sum(0)
+    return y
+
+
+def test_what_is_carried_by_registered_tiles_of_one_length():
+    def function(x):
+        sums = jnp.pad(x, ((0, 0), (0, 8))).reshape(x.shape[0], -1, 16).sum(2)
+        before = jnp.cumsum(sums, 0) - sums
+        return (x * jnp.repeat(before, 16, 1)[:, : x.shape[1]],)
+
+    x = np.random.default_rng(3).standard_normal((6, 40)).astype(np.float32)
+    _agrees(sums_of_the_tile, function, (x,))
+
+
+@tile.kernel
 def in_chunks(x):
     """The logarithm of every row's sum of exponentials, eight rows at a time."""
     y = hl.empty([x.shape[0]], dtype=hl.float32)

@@ -17,14 +17,14 @@ from dataclasses import replace
 from ..ir import Along, Axis, Index, KernelIR, TileScalar, index_exprs, integers
 from .carries import definitions
 from .facts import Facts, FixedFact
-from .stores import fixed_block, is_cut, sources
+from .stores import is_cut, sources
 from .uses import references
 
 
 def fixed_facts(ir: KernelIR, free: Facts) -> tuple[FixedFact, ...]:
     """One for each tile axis of a fixed block that something goes by; `free` is of `freed(ir)`."""
     named = {f.axis: f for f in (*_named(ir), *_seen(free))}
-    return tuple(f for name, f in named.items() if _is_fixed(ir.axis(name), ir))
+    return tuple(f for name, f in named.items() if _is_fixed(ir.axis(name)))
 
 
 def freed(ir: KernelIR) -> KernelIR | None:
@@ -32,21 +32,21 @@ def freed(ir: KernelIR) -> KernelIR | None:
 
     None where he fixed nothing, or all tiles are blocks of arrays as they are of ranges.
     """
-    fixed = {a.name for a in ir.axes if _is_fixed(a, ir)}
+    fixed = {a.name for a in ir.axes if _is_fixed(a)}
     if not any(_elsewhere(ir.axis(name), ir) for name in fixed):
         return None
     axes = tuple(replace(a, block=a.name) if a.name in fixed else a for a in ir.axes)
     return replace(ir, axes=axes)
 
 
-def _is_fixed(axis: Axis, ir: KernelIR) -> bool:
+def _is_fixed(axis: Axis) -> bool:
     """Whether there would be several tiles of another block."""
-    return fixed_block(axis, ir) is not None and is_cut(replace(axis, block=axis.name))
+    return axis.fixed is not None and is_cut(replace(axis, block=axis.name))
 
 
 def _elsewhere(axis: Axis, ir: KernelIR) -> bool:
     """Whether its first tile may begin elsewhere than at a multiple of the block in an array."""
-    at_multiple = integers.is_multiple(axis.begin, fixed_block(axis, ir) or 1)
+    at_multiple = integers.is_multiple(axis.begin, axis.fixed or 1)
     indexed = (e for site in references(ir.body) for e in site.index)
     return not at_multiple or any(_moves(e, axis.name) for e in indexed)
 

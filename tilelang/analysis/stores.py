@@ -169,15 +169,7 @@ def is_cut(axis: Axis) -> bool:
 def is_free(name: str, ir: KernelIR) -> bool:
     """Whether it goes by tiles of which the author does not say how long they are."""
     axis = ir.axis(name)
-    return is_cut(axis) and fixed_block(axis, ir) is None
-
-
-def fixed_block(axis: Axis, ir: KernelIR) -> int | None:
-    """How long the author says that tiles are."""
-    bounds = ir.block_size(axis)
-    if axis.fixed is not None or bounds is None:
-        return axis.fixed
-    return bounds.least if bounds.least == bounds.most else None
+    return is_cut(axis) and axis.fixed is None
 
 
 def apart(load: Load, store: Store) -> bool:

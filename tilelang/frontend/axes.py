@@ -119,13 +119,21 @@ def declare(
             what = f"max_extent={extent} is less than the extent {last - first} of {user}"
             raise ParseError(what, loc, "leave it out: the extent is known")
         extent = last - first if extent is None else extent
-    block = asked.block.name if isinstance(asked.block, BlockHandle) else asked.block
+    block = _block(here, asked.block)
     if kind == "tile" and block is None:
         block = name
     begin, end = as_written(here, asked.begin), as_written(here, asked.end)
     axis = Axis(name, kind, begin, end, extent, block, loc, user)
     here.draft.axes[name] = axis
     return axis
+
+
+def _block(here: Here, asked: int | BlockHandle | None) -> int | str | None:
+    """What the author fixed, or the name by which the config chooses."""
+    if not isinstance(asked, BlockHandle):
+        return asked
+    bounds = here.draft.blocks[asked.name]
+    return bounds.least if bounds.least == bounds.most else bounds.name
 
 
 def finish(here: Here, name: str) -> None:

@@ -37,7 +37,8 @@ def static_range(*bounds: int) -> Iterator[int]:
 def register_block_size(*bounds: Any) -> Any:
     """A block size that the config chooses, to give to hl.tile(..., block_size=).
 
-    `bounds` are the largest one, or the smallest and the largest one, that may be chosen.
+    `bounds` are the largest one, or the smallest and the largest one, that may be chosen.  Where
+    these are the same, it is fixed, as an int is.
     """
     _outside("register_block_size")
 
