@@ -150,7 +150,7 @@ BUDGET = {
     # terms of a maximum, as those of a minimum; the operands of updates, for all who ask
     "ir": 1818,  # bodies rebuilt; distances; a carried item of a tuple; picked shapes; lines; parts
     # moment.py: what expressions are worth, for the reference and for proofs
-    "language": 4757,  # COMBINED_BY; cdiv, activations; parts; facts, kinds; a derivative for each
+    "language": 4758,  # COMBINED_BY; cdiv, activations; parts; facts, kinds; a derivative for each
     # a constant that jit traces
     # parts, also several; matches; authors' names; through.py; advice as data
     # what is returned in part, drawn, or called as a method
@@ -158,13 +158,13 @@ BUDGET = {
     # what two parts that move a tile are together
     # jumps.py: what follows an early end is the other branch; while of host values
     # hints for items that are added to
-    "frontend": 5017,  # views that repeat elements or change places; what loops carry; words
+    "frontend": 5024,  # views that repeat elements or change places; what loops carry; words
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
     # rows of tiles in uses, and that plans keep indices of loops in tiles below a limit
     # fixed.py: tiles that results go by; numbers of both signs wherever a loop is
     # thresholds.py: limits that are followed to what they are asked of; long loops inside
-    "analysis": 5219,  # cuts.py, drawn.py, written.py: stores that loops read; ties, limits, edges
+    "analysis": 5211,  # cuts.py, drawn.py, written.py: stores that loops read; ties, limits, edges
     # select_numbers: masks of numbers, in positions too; turn_late; powers_of_two
     # sums and columns in tiles, static_lanes.py: of one back end and of meshes
     "passes": 2_222,  # row_products; separate_...; what relies on lanes; to write; quotients
