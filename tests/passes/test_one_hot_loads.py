@@ -63,6 +63,15 @@ def masked(x, table):
 
 
 @tile.kernel
+def permuted(x, order):
+    """Columns in the order that memory says."""
+    y = hl.empty([x.shape[0], order.shape[0]], dtype=x.dtype)
+    for r, t in hl.tile(y.shape):
+        y[r, t] = x[r, order[t]]
+    return y
+
+
+@tile.kernel
 def of_pairs(x, table, order):
     """One place for each row: of two dimensions, and where memory says for what is computed."""
     y = hl.empty([x.shape[0]], dtype=hl.float32)
@@ -214,6 +223,18 @@ def test_values(target) -> None:
     np.testing.assert_array_equal(z, table[order[at]])
 
 
+@pytest.mark.parametrize(
+    ("target", "config"),
+    [(None, None), (None, tile.Config(blocks={"r": 8, "t": 8})), ("tpu:v5e", None)],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "int8"])
+def test_columns_that_memory_says(target, config, dtype) -> None:
+    x, order = numbers(dtype, 19, 30), RNG.integers(0, 30, 37).astype(np.int32)
+    found = again(permuted)(x, order, target=target, config=config)
+    pair = (np.asarray(a, np.float64) for a in (found, np.asarray(x)[:, order]))
+    np.testing.assert_array_equal(*pair)
+
+
 @pytest.mark.parametrize("target", [None, "tpu:v5e"])
 def test_places_that_a_loop_carries(target) -> None:
     points, picked = floats(40, 3), [0]
@@ -245,4 +266,5 @@ def test_they_compile(target) -> None:
     compiled(
         of_pairs, small, tile.spec((8, 20), "float32"), tile.spec((8,), "int32"), target=target
     )
+    compiled(permuted, x, tile.spec((128,), "int32"), target=target)
     compiled(farthest, tile.spec((4096, 3), "float32"), 64, target=target)

@@ -133,6 +133,17 @@ def placed(x, size: hl.constexpr):
 
 
 @tile.kernel
+def columns_of(x, index, width: hl.constexpr):
+    """Columns that memory says: the last one of each stays; or their sums."""
+    y = hl.full([x.shape[0], width], 7.0, dtype=hl.float32)
+    z = hl.zeros([x.shape[0], width], dtype=hl.float32)
+    for r, t in hl.tile(x.shape):
+        y[r, index[t]] = x[r, t]
+        hl.atomic_add(z, [r, index[t]], x[r, t])
+    return y, z
+
+
+@tile.kernel
 def compacted(x):
     """The rows whose sum is positive, one after the other, and how many there are."""
     y = hl.full(x.shape, 7.0, dtype=hl.float32)
@@ -211,7 +222,7 @@ def test_of_what_is_stored_the_last_one_stays() -> None:
                 number_last: int32[5] = max(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0), expand_dims(t.index, axis=1), -1), axis=0)
                 number[0:5] = where(number_last >= 0, sum(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0) and expand_dims(t.index, axis=1) == expand_dims(number_last, axis=0), expand_dims(t.index, axis=1), 0), axis=0), number[0:5])
                 kept_last: int32[5] = max(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0) and expand_dims(reshape(expand_dims(max(x[t, 0:8], axis=1) > 1.0, axis=0), [t]), axis=1), expand_dims(t.index, axis=1), -1), axis=0)
-                kept[0:8, 0:5] = where(kept_last >= 0, sum(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0) and expand_dims(t.index, axis=1) == expand_dims(kept_last, axis=0), expand_dims(transpose(v[t, 0:8], perm=(1, 0)), axis=2), 0.0), axis=1), kept[0:8, 0:5])
+                kept[0:8, 0:5] = where(kept_last >= 0, transpose(group_sum(expand_dims(at, axis=0) == expand_dims(arange(int32, start=0, step=1), axis=1) and expand_dims(t.index, axis=0) == expand_dims(kept_last, axis=1), transpose(transpose(v[t, 0:8], perm=(1, 0)), perm=(1, 0))), perm=(1, 0)), kept[0:8, 0:5])
         """,
     )
 
@@ -386,6 +397,21 @@ def test_single_places(target, size) -> None:
         np.testing.assert_array_equal(one, right)
 
 
+@pytest.mark.parametrize(
+    ("target", "config"),
+    [(None, None), (None, tile.Config(blocks={"r": 8, "t": 8})), ("tpu:v5e", None)],
+)
+def test_columns_that_memory_says(target, config) -> None:
+    x, index = floats(19, 37), np.random.default_rng(3).integers(0, 9, 37).astype(np.int32)
+    y, z = again(columns_of)(x, index, 9, target=target, config=config)
+    wanted, sums = np.full((19, 9), 7.0, np.float32), np.zeros((19, 9), np.float32)
+    for t, at in enumerate(index):
+        wanted[:, at] = x[:, t]
+        sums[:, at] += x[:, t]
+    np.testing.assert_array_equal(y, wanted)
+    np.testing.assert_allclose(z, sums, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("target", [None, "tpu:v5e"])
 def test_places_that_a_loop_carries(target) -> None:
     x = floats(37, 8)
@@ -409,3 +435,4 @@ def test_they_compile(target) -> None:
     compiled(last, tile.spec((40, 8), "float32"), x, OFFSETS, 7, target=target)
     compiled(placed, tile.spec((40, 8), "float32"), 7, target=target)
     compiled(compacted, tile.spec((512, 128), "float32"), target=target)
+    compiled(columns_of, x, tile.spec((128,), "int32"), 128, target=target)

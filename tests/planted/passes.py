@@ -983,13 +983,17 @@ MUTATIONS = (
     ),
     Mutation(
         "rows are multiplied whatever combines them", one_hot_stores._PickedStore, "multiplied",
-        property(lambda self: self._dim == 0 and len(self._wanted) == 2),
+        property(lambda self: len(self._wanted) == 2),
         lambda: test_one_hot_stores.test_the_largest(None),
     ),
     Mutation(
         "places that memory holds are computed", computed.ComputedPlaces, "_of_rows",
         lambda self, expr: True,
         test_one_hot_stores.test_a_mask_that_is_computed_is_one_of_values,
+    ),
+    Mutation(
+        "columns are picked as rows are", computed, "_beside", lambda index, gathers: False,
+        lambda: test_one_hot_loads.test_columns_that_memory_says("tpu:v5e", None, "int8"),
     ),
     Mutation(
         "arrays of any size are updated as a whole", one_hot_stores, "_found",
@@ -1019,7 +1023,7 @@ MUTATIONS = (
         lambda: test_one_hot_loads.test_every_type(None, test_one_hot_loads.TABLES[0]),
     ),
     Mutation(
-        "integers are multiplied as float32", one_hot_loads, "itemsize", lambda dtype: 1,
+        "integers are multiplied as float32", computed, "itemsize", lambda dtype: 1,
         lambda: test_one_hot_loads.test_every_type(None, test_one_hot_loads.TABLES[2]),
     ),
     Mutation(

@@ -13,13 +13,28 @@ from math import prod
 from tilelang import ir
 from tilelang.analysis.uses import of_vectors, picks
 from tilelang.errors import Loc
-from tilelang.ir import At, Expr, Gather, Index, Load, Store, every_expr, every_store, loads
+from tilelang.ir import (
+    Apply,
+    At,
+    Expr,
+    Gather,
+    Index,
+    Load,
+    Store,
+    Type,
+    every_expr,
+    every_store,
+    loads,
+)
 from tilelang.ir.lanes import arange, expanded, trailing
 from tilelang.ir.traversal import definitions, inlined
 from tilelang.language.build import binary, cast
-from tilelang.language.dtypes import is_float
+from tilelang.language.dtypes import is_float, itemsize
 
+from .passes.members import SUM
 from .target import SHARE, Target, padded_bytes
+
+HALF = 16  # bits of an integer that float32 holds exactly, as the parts of a product have to
 
 
 class ComputedPlaces:
@@ -32,7 +47,9 @@ class ComputedPlaces:
         """The first dimension whose place is computed; None where several have many places."""
         gathers = [d for d, entry in enumerate(site.index) if isinstance(entry, Gather)]
         singles = [d for d, entry in enumerate(site.index) if self._single(entry)]
-        far = any(self._of_rows(inlined(e, self._values)) for e in picks(site))
+        far = _beside(site.index, gathers) or any(
+            self._of_rows(inlined(e, self._values)) for e in picks(site)
+        )
         found = [*(gathers if far else ()), *singles]
         return found[0] if found and len(gathers) <= 1 else None
 
@@ -51,6 +68,11 @@ class ComputedPlaces:
         """Whether a number of each row is made of more than what lies in scalar memory."""
         far = any(load.tensor in self._far for load in loads(expr))
         return far or of_vectors(expr) is not None
+
+
+def _beside(index: tuple[Index, ...], gathers: list[int]) -> bool:
+    """Whether columns are picked, or planes of a value whose rows lie in front: no copy has one."""
+    return any(not isinstance(entry, At) for d in gathers for entry in index[:d])
 
 
 def _not_held(kernel: ir.KernelIR) -> Iterator[str]:
@@ -75,6 +97,28 @@ def one_hot(place: Expr, size: int, axis: int, loc: Loc | None) -> Expr:
 def spread(hit: Expr, rank: int, dim: int) -> Expr:
     """A one-hot that meets values of so many dimensions, of which its own begin at `dim`."""
     return trailing(hit, rank - dim - hit.type.rank)
+
+
+def product(hit: Expr, rows: Expr, loc: Loc | None) -> Expr:
+    """[places, columns] of a one-hot [places, rows]: the sums of the rows that each picks.
+
+    Of integers it picks one at most, which float32 has the halves of.
+    """
+    dtype = rows.type.dtype
+    if is_float(dtype) or itemsize(dtype) <= 2:
+        return cast(_summed(hit, rows, loc), dtype, loc)
+    low = binary("bitwise_and", rows, (1 << HALF) - 1, loc)
+    high = binary("shift_right", rows, HALF, loc)
+    upper, lower = (cast(_summed(hit, part, loc), "int32", loc) for part in (high, low))
+    made = binary("add", binary("shift_left", upper, HALF, loc), lower, loc)
+    return cast(made, dtype, loc)
+
+
+def _summed(hit: Expr, rows: Expr, loc: Loc | None) -> Expr:
+    """float32, which is exact of one addend that 16 bits or float32 hold."""
+    wide = rows if rows.type.dtype == "bfloat16" else cast(rows, "float32", loc)
+    kind = Type((*hit.type.shape[:1], *rows.type.shape[1:]), "float32")
+    return Apply(SUM, (hit, wide), kind, (), loc)
 
 
 def selects_fit(shape: tuple[int, ...], rows: int, target: Target) -> bool:

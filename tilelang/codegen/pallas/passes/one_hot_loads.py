@@ -13,18 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilelang import ir
-from tilelang.codegen.pallas.computed import ComputedPlaces, one_hot, selects_fit, spread
+from tilelang.codegen.pallas.computed import ComputedPlaces, one_hot, product, selects_fit, spread
 from tilelang.codegen.pallas.target import Target, stays
-from tilelang.ir import Apply, At, Expr, Load, Type, map_children
+from tilelang.ir import At, Expr, Load, Type, map_children
 from tilelang.ir.lanes import expanded
 from tilelang.ir.traversal import map_body, map_stmt
 from tilelang.language.build import binary, cast, reduce, where
-from tilelang.language.dtypes import is_float, itemsize, wide_of
+from tilelang.language.dtypes import wide_of
 from tilelang.language.shapes import transpose
-
-from .members import SUM
-
-HALF = 16  # bits of an integer that float32 holds exactly, as the parts of a product have to
 
 
 def one_hot_loads(kernel: ir.KernelIR, target: Target) -> ir.KernelIR:
@@ -131,23 +127,8 @@ class _PickedLoad:
 
     def _product(self) -> Expr:
         """The same of many numbers a row, or a column."""
-        loc, dtype = self.load.loc, self.load.type.dtype
+        loc = self.load.loc
         whole: Expr = self._whole()
-        if self._dim:
-            whole = transpose(whole, (1, 0), loc)
-        if not is_float(dtype) and itemsize(dtype) > 2:
-            low = binary("bitwise_and", whole, (1 << HALF) - 1, loc)
-            high = binary("shift_right", whole, HALF, loc)
-            upper, lower = (cast(self._multiply(part), "int32", loc) for part in (high, low))
-            made = binary("add", binary("shift_left", upper, HALF, loc), lower, loc)
-        else:
-            made = self._multiply(whole)
-        made = cast(made, dtype, loc)
-        return transpose(made, (1, 0), loc) if self._dim else made
-
-    def _multiply(self, whole: Expr) -> Expr:
-        """float32 [rows, columns]: of 16 bits at most, or float32, exactly."""
-        loc, hit = self.load.loc, self._hit()
-        wide = whole if whole.type.dtype == "bfloat16" else cast(whole, "float32", loc)
-        kind = Type((*hit.type.shape[:1], *whole.type.shape[1:]), "float32")
-        return Apply(SUM, (hit, wide), kind, (), loc)
+        if not self._dim:
+            return product(self._hit(), whole, loc)
+        return transpose(product(self._hit(), transpose(whole, (1, 0), loc), loc), (1, 0), loc)

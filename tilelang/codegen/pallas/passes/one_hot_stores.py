@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tilelang import ir
-from tilelang.codegen.pallas.computed import ComputedPlaces, one_hot, selects_fit, spread
+from tilelang.codegen.pallas.computed import ComputedPlaces, one_hot, product, selects_fit, spread
 from tilelang.codegen.pallas.target import Target, stays
 from tilelang.ir import Apply, At, Expr, Load, Store, Type, every_store
 from tilelang.ir.lanes import arange, expanded
@@ -26,9 +26,7 @@ from tilelang.ir.traversal import map_body, picked
 from tilelang.language.build import binary, cast, reduce, where
 from tilelang.language.dtypes import is_float
 from tilelang.language.op import REDUCED_BY, neutral
-from tilelang.language.shapes import broadcast, reshape
-
-from .members import SUM
+from tilelang.language.shapes import broadcast, reshape, transpose
 
 
 def one_hot_stores(kernel: ir.KernelIR, target: Target) -> ir.KernelIR:
@@ -111,14 +109,9 @@ class _PickedStore:
 
     @property
     def multiplied(self) -> bool:
-        """Whether rows of numbers are put together, which matrix units do."""
-        added = self.store.combine in (None, "add")
-        return (
-            not self.single
-            and added
-            and (self._dim, len(self._wanted)) == (0, 2)
-            and is_float(self.dtype)
-        )
+        """Whether rows of numbers, or columns, are put together, which matrix units do."""
+        added = self.store.combine is None or (self.store.combine == "add" and is_float(self.dtype))
+        return not self.single and added and len(self._wanted) == 2
 
     def made(self, taken: set[str]) -> ir.Body:
         """The store of the whole dimension, whose names are taken from then on."""
@@ -186,10 +179,10 @@ class _PickedStore:
         if self.single:
             here = spread(hit(1), len(self._wanted) + 1, dim)
             return where(here, expanded(value, dim), self._nothing(combine), loc)
+        if self.multiplied and not dim:
+            return product(hit(0), value, loc)
         if self.multiplied:
-            kind = Type((self.size, value.type.shape[1]), "float32")
-            wide = value if value.type.dtype == "bfloat16" else cast(value, "float32", loc)
-            return cast(Apply(SUM, (hit(0), wide), kind, (), loc), self.dtype, loc)
+            return transpose(product(hit(0), transpose(value, (1, 0), loc), loc), (1, 0), loc)
         each: Expr = expanded(value, dim + 1)
         if isinstance(value, Apply) and value.op == "full" and not value.args:
             each = ir.Const(value.attr("value"), Type((), self.dtype))
