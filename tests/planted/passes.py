@@ -62,6 +62,7 @@ from tests.passes import (
     test_inline_indices,
     test_keep_inside,
     test_mask_outside,
+    test_measured_ranges,
     test_name_shared,
     test_numbers_as_rows,
     test_one_hot_loads,
@@ -111,6 +112,7 @@ from tilelang.codegen.pallas.passes import (
     gather_ahead,
     index_tiles,
     lifted_groups,
+    measured_ranges,
     members,
     numbers_as_rows,
     one_hot_loads,
@@ -1040,6 +1042,20 @@ MUTATIONS = (
         lambda: test_one_hot_loads.test_ranges_and_tiles_that_are_computed_are_refused(
             test_one_hot_loads.begins, "hl.tile(0,"
         ),
+    ),
+    Mutation(
+        "what a range is measured by is what it was before the loop", measured_ranges._Measures,
+        "_alone", lambda self, expr, around: True,
+        test_measured_ranges.test_others_stay,
+    ),
+    Mutation(
+        "rows are measured from the first on, of whatever group", measured_ranges._Measures,
+        "_range", lambda self, axis, expr: axis.static or (0, 1),
+        test_measured_ranges.test_a_range_of_rows_is_measured_for_all_of_them,
+    ),
+    Mutation(
+        "a range is measured wherever it is read", measured_ranges, "_of_vectors",
+        lambda expr: False, test_measured_ranges.test_no_vector_lies_in_scalar_memory,
     ),
     Mutation(
         "a position beside a part is another block", single_parts, "_both",

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from ..analysis import again, analyze, refuse
 from ..analysis.facts import AxisFact, Facts
 from ..codegen.pallas import emit as pallas_emit
+from ..codegen.pallas.passes.measured_ranges import measured_ranges
 from ..codegen.pallas.plan import search as pallas_search
 from ..codegen.pallas.plan import space as pallas_space
 from ..codegen.pallas.plan.types import Plan as PallasPlan
@@ -101,7 +102,7 @@ def lower(ir: KernelIR, facts: Facts, config: Config | None, target: Target) -> 
 def lowered(ir: KernelIR, facts: Facts, config: Config | None, target: Target) -> Lowered | Refusal:
     """The same, for whoever can do something else where it is refused."""
     with our_fault(ir.name, ir.loc):
-        problem, given = _problem(ir, facts), config or Config()
+        problem, given = _problem(ir, facts, target), config or Config()
         planned = attempted(lambda: _planned(problem, given, target))
         if isinstance(planned, Refusal):
             return planned
@@ -119,9 +120,11 @@ def _planned(problem: Problem, config: Config, target: Target) -> Plan | Refusal
     return pallas_search.plan(problem, config, target)
 
 
-def _problem(ir: KernelIR, facts: Facts) -> Problem:
+def _problem(ir: KernelIR, facts: Facts, target: Target) -> Problem:
     """What is planned: the kernel without what only its gradient asks about, and parts loaded."""
     made = separate_parts(drop_detached(ir))
+    if not isinstance(target, TritonTarget):
+        made = measured_ranges(made)
     return Problem(made, facts if made is ir else again(made, facts))
 
 
@@ -129,8 +132,8 @@ def chosen_by_default(ir: KernelIR, facts: Facts, target: Target) -> Config:
     """The config of a parsed kernel that is given none."""
     with our_fault(ir.name, ir.loc):
         if isinstance(target, TritonTarget):
-            return triton_search.default_config(_problem(ir, facts), target)
-        return pallas_search.default_config(_problem(ir, facts), target)
+            return triton_search.default_config(_problem(ir, facts, target), target)
+        return pallas_search.default_config(_problem(ir, facts, target), target)
 
 
 def candidates(
@@ -138,7 +141,7 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Every legal config of a parsed kernel: best estimate first, or most like `near`."""
     with our_fault(ir.name, ir.loc):
-        problem = _problem(ir, facts)
+        problem = _problem(ir, facts, target)
         if isinstance(target, TritonTarget):
             yield from triton_space.space(problem, target, near)
         elif near is None:
