@@ -11,7 +11,7 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.aot.written import compiled, needs_libtpu
 from tests.subjects import HAS_TORCH
-from tilelang.errors import ParseError, RaggedValueError
+from tilelang.errors import ParseError, RaggedValueError, TypingError
 
 X = np.arange(70 * 20, dtype=np.float32).reshape(70, 20) % 7
 
@@ -131,6 +131,23 @@ def test_a_store_to_an_argument_without_dimensions_is_refused():
         kernel.source(X, np.array(1, np.float32))
     assert caught.value.what == "s is stored to, and has no dimensions"
     assert caught.value.hint == "pass an array of one element, or make an output, s = hl.zeros([])"
+
+
+def test_a_number_that_was_made_is_read_by_an_index():
+    @tile.kernel
+    def kernel(x):
+        total = hl.zeros([], dtype=hl.float32)
+        y = hl.empty(x.shape, dtype=hl.float32)
+        for tm in hl.tile(x.shape[0]):
+            hl.atomic_add(total, [], x[tm, :].sum(1).sum(0))
+        for tm in hl.tile(x.shape[0]):
+            y[tm, :] = x[tm, :] / hl.sqrt(total)
+        return y
+
+    with pytest.raises(TypingError) as caught:
+        kernel.source(X)
+    assert caught.value.what == "total is used whole, as if it were a value"
+    assert caught.value.hint == "the number that it holds is total[()], in a loop"
 
 
 @needs_libtpu

@@ -100,11 +100,13 @@ def _numpy_scalar(value: np.generic | np.ndarray, loc: Site) -> Const:
 
 def used_whole(tensor: Tensor, loc: Site) -> tuple[str, Site, str]:
     """What is wrong with a tensor in an expression, where, and what to write."""
+    if not tensor.shape:
+        hint = f"the number that it holds is {tensor.name}[()], in a loop"
+        return f"{tensor.name} is used whole, as if it were a value", loc, hint
     part = ", ".join(["tile", *[":"] * (len(tensor.shape) - 1)])
     hint = f"load a part of it in a loop: for tile in hl.tile({tensor.name}.shape[0]): "
     hint += f"... {tensor.name}[{part}] ..."
-    if tensor.shape:
-        hint += f"; in one, all of it is {tensor.name}[{', '.join(':' * len(tensor.shape))}]"
+    hint += f"; in one, all of it is {tensor.name}[{', '.join(':' * len(tensor.shape))}]"
     if tensor.role == "output":
         hint = f"return it, and compute with it after the call; else {hint}"
     return f"{tensor.name} is used whole, as if it were a value", loc, hint
