@@ -100,6 +100,21 @@ def test_lambdas_are_told_apart():
         assert _under(source.loc(node.body)) == text
 
 
+def test_a_lambda_in_another_is_itself():
+    times = lambda a: lambda v: v * a  # noqa: E731
+    taken = (lambda f: f)(lambda v: v - 1)
+    made = (lambda a: (lambda v, b=a + 1: v * b + a, lambda v: v))(2)
+    for fn, text in [
+        (times, "lambda v: v * a"),
+        (times(3), "v * a"),
+        (taken, "v - 1"),
+        (made[0], "v * b + a"),
+        (made[1], "v"),
+    ]:
+        source, node = read(fn, {})
+        assert _under(source.loc(node.body)) == text
+
+
 def test_a_lambda_without_source():
     fn = eval("lambda v: v + 1")
     with pytest.raises(ParseError, match="the source of <lambda> is not available"):

@@ -140,7 +140,7 @@ def _def(fn: FunctionType, text: Sequence[str]) -> tuple[SourceLines, Function |
 def _lambda(fn: FunctionType, text: Sequence[str]) -> tuple[SourceLines, Function] | None:
     """A lambda is found in the tree of its whole file, since its lines need not parse alone.
 
-    It starts where the code does, and holds all of its instructions.
+    It starts where the code does, and is the innermost that holds all of its instructions.
     """
     try:
         tree = _tree("".join(text))
@@ -148,14 +148,15 @@ def _lambda(fn: FunctionType, text: Sequence[str]) -> tuple[SourceLines, Functio
         return None
     code = fn.__code__
     places = [(p[0], p[2]) for p in code.co_positions() if p[0] and p[2] and p[1] and p[3]]
+    found = None
     for node in ast.walk(tree):
         if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno:
             body = node.body
             start = (body.lineno, body.col_offset)
             end = (body.end_lineno or 0, body.end_col_offset or 0)
             if all(start <= place <= end for place in places):
-                return SourceLines(_filename(fn), 1, tuple(text)), node
-    return None
+                found = SourceLines(_filename(fn), 1, tuple(text)), node  # inner ones come later
+    return found
 
 
 def _filename(fn: FunctionType) -> str:
