@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from tilelang.ir import TileScalar
 from tilelang.ir.integers import INT
-from tilelang.runtime import checks, points, rules
+from tilelang.runtime import checks, points, pointwise, rules
 from tilelang.runtime.certain import certain
 from tilelang.runtime.points import Domain, domain
 
@@ -55,6 +57,15 @@ BROKEN = (
     Broken(
         "what is carried into a loop is not looked at", checks, "certain",
         lambda ir: (r for r in certain(ir) if r.around), "test_what_a_loop_carries_is_read",
+    ),
+    Broken(
+        "what whole rows measure is known to nobody", pointwise, "_reduced",
+        lambda expr, ahead: None, "test_ranges_that_whole_rows_measure",
+    ),
+    Broken(
+        "a row is measured by its first number", pointwise, "_lanes",
+        lambda start, stop, step=1: pointwise._constant(np.arange(start, start + 1)[:, None]),
+        "test_ranges_that_whole_rows_measure",
     ),
     Broken(
         "no condition asks where a tile is", rules, "tested", lambda expr: frozenset(),

@@ -357,6 +357,38 @@ def test_a_named_bound_is_shown_as_what_it_is():
     assert message(ir, offsets=ints(-1, 1, 2, 3, 4)) == "offsets[0] = -1 is negative"
 
 
+def measured(x, lens, tokens):
+    """As many numbers as the greatest length says, of rows in which any token is over 1."""
+    B, L = x.shape
+    y = hl.zeros([B], dtype=hl.float32)
+    for b in hl.grid(B):
+        last = hl.where(tokens[b, :] == 0, hl.arange(3) * 4, 0).amax(0)
+        acc = hl.zeros([], dtype=hl.float32)
+        if (tokens[b, :] > 1).any():
+            for t in hl.tile(lens[:, 0].sum() + last, max_extent=L):
+                acc = acc + x[b, t].sum()
+        y[b] = acc
+    return y
+
+
+def test_ranges_that_whole_rows_measure():
+    kernel, x = tile.kernel(measured), np.ones((4, 20), np.float32)
+    lens = ints((3, 9), (4, 90), (0, 0))
+    tokens = ints((1, 1, 1), (2, 1, 1), (2, 0, 1), (1, 1, 0))
+    np.testing.assert_array_equal(kernel(x, lens, tokens), [0, 7, 11, 0])
+    lens[2, 0] = 6
+    np.testing.assert_array_equal(kernel(x, lens, tokens), [0, 13, 17, 0])
+    tokens[3] = (0, 1, 0)  # so far no row goes without a token over 1
+    np.testing.assert_array_equal(kernel(x, lens, tokens), [0, 13, 17, 0])
+    tokens[3, 0] = 3
+    with pytest.raises(RaggedValueError) as caught:
+        kernel(x, lens, tokens)
+    assert caught.value.what == (
+        "sum(lens[0:3, 0], axis=0) + max(where(tokens[3, 0:3] == 0, "
+        "arange(int32, start=0, step=1) * 4, 0), axis=0) = 21 is past the 20 columns of x"
+    )
+
+
 def test_one_ragged_range_without_groups():
     d = Draft(x=(ROWS, 8), y=(ROWS, 8), n=(1,))
     ir = d.kernel(

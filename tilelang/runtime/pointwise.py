@@ -28,6 +28,7 @@ from ..ir import (
     Index,
     KernelIR,
     Load,
+    Span,
     Tensor,
     TileIndex,
     TileScalar,
@@ -39,7 +40,7 @@ from ..ir import (
 from ..ir.integers import INT, add, const, floordiv, minimum, mul, sub
 from ..language import dtypes
 from ..language.evaluate import compute
-from ..language.op import ELEMENTWISE, kind_of
+from ..language.op import ELEMENTWISE, REDUCTIONS, kind_of
 
 Arrays = Mapping[str, np.ndarray]
 Points = Mapping[str, Any]  # axis -> one int per point, or one int for all
@@ -68,11 +69,13 @@ class KnownAhead:
 
     points  of axes whose places no tensor changes
     tiles   how many positions a tile has, of tile axes where that is known: so are its edges
+    lanes   values are vectors, whose lanes stand along a dimension before that of the points
     """
 
     ir: KernelIR
     points: Points = field(default_factory=dict)
     tiles: Mapping[str, int] = field(default_factory=dict)
+    lanes: bool = False
 
 
 def written_out(ir: KernelIR) -> KernelIR:
@@ -97,6 +100,11 @@ def term(expr: Expr, ahead: KnownAhead) -> Term | None:
             return _load(expr, ahead)
         case Apply("cast", (arg,)) if expr.type.dtype in INTEGERS:
             return term(arg, ahead)
+        case Apply("arange") if ahead.lanes:
+            size, start, step = expr.type.shape[0], expr.attr("start", 0), expr.attr("step", 1)
+            return _lanes(start, start + size * step, step) if isinstance(size, int) else None
+        case Apply(op) if op in REDUCTIONS:
+            return _reduced(expr, ahead)
         case Apply():
             return _apply(expr, ahead)
         case _:
@@ -146,11 +154,31 @@ def _apply(expr: Apply, ahead: KnownAhead) -> Term | None:
     return _joined(meaning, args)
 
 
+def _lanes(start: int, stop: int, step: int = 1) -> Term:
+    return _constant(np.arange(start, stop, step)[:, None])
+
+
+def _reduced(expr: Apply, ahead: KnownAhead) -> Term | None:
+    """A number that is made of all lanes of a vector of known length, of whole numbers."""
+    (size, *others), dtype = expr.args[0].type.shape, expr.type.dtype
+    if others or expr.type.rank or not isinstance(size, int) or size == 0:
+        return None
+    vector = term(expr.args[0], replace(ahead, lanes=True))
+    if vector is None or dtype not in (*INTEGERS, "bool"):
+        return None
+
+    def meaning(values: Any) -> np.ndarray:
+        wide = np.asarray(values, np.int64)
+        every = np.broadcast_to(wide, np.broadcast_shapes(wide.shape, (size, 1)))
+        found = compute(expr.op, (every,), "bool" if dtype == "bool" else WIDE, (), expr.attrs)
+        return found[0] if found.shape == (1,) else found
+
+    return _joined(meaning, [vector])
+
+
 def _load(load: Load, ahead: KnownAhead) -> Term | None:
     ir = ahead.ir
-    indices = _every(
-        None if place is None else term(place, ahead) for place in map(position, load.index)
-    )
+    indices = _every(_place(entry, ahead) for entry in load.index)
     if indices is None or not readable(load.tensor, ir):
         return None
     if load.type.dtype not in (*INTEGERS, "bool"):
@@ -161,6 +189,13 @@ def _load(load: Load, ahead: KnownAhead) -> Term | None:
         return value
     mask = term(load.mask, ahead)
     return None if mask is None else _joined(np.where, [mask, value, _constant(load.other)])
+
+
+def _place(entry: Index, ahead: KnownAhead) -> Term | None:
+    if isinstance(entry, Span):
+        return _lanes(entry.start, entry.stop) if ahead.lanes else None
+    place = position(entry)
+    return None if place is None else term(place, ahead)
 
 
 def _taken(source: Callable[[Arrays], np.ndarray], indices: list[Term], shape: tuple) -> Term:
