@@ -58,6 +58,21 @@ def of_all(x, lens):
 
 
 @tile.kernel
+def in_turn(x, lens, masks):
+    """The greatest of as many lengths as there are masks set, and how often it is among them."""
+    B, L = x.shape
+    y = hl.zeros([B], dtype=hl.float32)
+    for b in hl.grid(B):
+        count = masks[b, :].to(hl.int32).sum()
+        most = hl.where(hl.arange(3) < count, lens[b, :], 0).amax(0)
+        acc = hl.zeros([], dtype=hl.float32)
+        for t in hl.tile(hl.where(lens[b, :] == most, most, 0).sum(), max_extent=L):
+            acc = acc + x[b, t].sum()
+        y[b] = acc
+    return y
+
+
+@tile.kernel
 def stored(x, lens):
     """What the same loop stores is no number before it."""
     B, L = x.shape
@@ -102,9 +117,7 @@ def test_ranges_are_read_from_memory():
         """
         for b_1 in grid(5):
             t_measure[b_1] = cast(any(masks[b_1, 0:3], axis=0), int32)
-
-        for b_2 in grid(5):
-            t_measure_1[b_2] = max(lens[b_2, 0:3], axis=0)
+            t_measure_1[b_1] = max(lens[b_1, 0:3], axis=0)
 
         for b in grid(5):
             n: int32[] = max(lens[b, 0:3], axis=0)
@@ -148,6 +161,18 @@ def test_values(target):
     got = strictly(of_all, 0)(x, LENS // 4, target=target)
     np.testing.assert_array_equal(got[:, :67], 2 * x[:, :67])
     np.testing.assert_array_equal(got[:, 67:], 0)
+
+
+def test_what_is_measured_by_others_comes_behind_them():
+    x, lens = floats(5, 140), np.minimum(LENS, 40)
+    specs = tile.spec((5, 140), "float32"), tile.spec((5, 3), "int32"), tile.spec((5, 3), "bool")
+    made = measured_ranges(ir_of(in_turn, *specs))
+    assert [len(loop.body) for loop in made.body[:-1]] == [1, 1, 1]
+    most = np.where(np.arange(3) < MASKS.sum(1)[:, None], lens, 0).max(1)
+    counts = np.where(lens == most[:, None], most[:, None], 0).sum(1)
+    for target in ("cpu", "tpu:v5e"):
+        got = again(in_turn)(x, lens, MASKS, target=target)
+        np.testing.assert_allclose(got, sums(x, counts), rtol=1e-4, atol=1e-4)
 
 
 def test_no_vector_lies_in_scalar_memory():

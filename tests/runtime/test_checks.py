@@ -389,6 +389,25 @@ def test_ranges_that_whole_rows_measure():
     )
 
 
+def test_a_range_that_whole_rows_measure_may_be_empty_in_any_way():
+    @tile.kernel
+    def kernel(x, mask):
+        B, L = x.shape
+        y = hl.zeros([B], dtype=hl.float32)
+        for b in hl.grid(B):
+            first = hl.where(mask[b, :], hl.arange(L), L).amin(0)
+            last = hl.where(mask[b, :], hl.arange(L) + 1, 0).amax(0)
+            acc = hl.zeros([], dtype=hl.float32)
+            for t in hl.tile(hl.clamp(first, 0, L), hl.clamp(last, 0, L), max_extent=L):
+                acc = acc + x[b, t].sum()
+            y[b] = acc
+        return y
+
+    mask = np.zeros((3, 20), bool)
+    mask[0, [4, 11]] = mask[2, 19] = True
+    np.testing.assert_array_equal(kernel(np.ones((3, 20), np.float32), mask), [8, 0, 1])
+
+
 def test_one_ragged_range_without_groups():
     d = Draft(x=(ROWS, 8), y=(ROWS, 8), n=(1,))
     ir = d.kernel(

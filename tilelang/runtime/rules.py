@@ -34,6 +34,7 @@ from ..ir import (
     walk,
 )
 from ..ir.integers import INT, add, floordiv, fold, linear, plus
+from ..language.op import REDUCTIONS
 from .certain import CheckedReference, Limit
 from .points import (
     Iterations,
@@ -327,7 +328,13 @@ def may_skip(name: str, inner: Collection[str], ir: KernelIR) -> bool:
 
 
 def read_as_it_is(begin: Expr, end: Expr) -> bool:
-    """Whether a range is from one number to another as memory has them, or of a length from it."""
+    """Whether a range is from one number to another as memory has them, or of a length from it.
+
+    What whole rows measure is not: the first one set is behind the last one where none is set.
+    """
+    parts = (*walk(begin), *walk(end))
+    if any(isinstance(part, Apply) and part.op in REDUCTIONS for part in parts):
+        return False
     return _as_read(begin) and _end_as_read(begin, end)
 
 

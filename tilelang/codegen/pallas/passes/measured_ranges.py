@@ -25,6 +25,8 @@ from tilelang.ir.traversal import definitions, inlined, loads, map_range, rebuil
 from tilelang.language.build import binary, cast
 from tilelang.passes.drop_unused import drop_unused
 
+Around = tuple[int, tuple[tuple[str, tuple[int, int]], ...]]  # how many before it; axis -> range
+
 
 def measured_ranges(kernel: KernelIR) -> KernelIR:
     """The kernel whose ranges are made of numbers in memory, as far as they can be."""
@@ -39,8 +41,8 @@ def measured_ranges(kernel: KernelIR) -> KernelIR:
             full = map_range(axis, partial(inlined, values=values))
             made = map_range(full, rebuilding(partial(found.measured, axis, outer)))
             axes[axis.name] = axis if made == full else made
-        body += (*found.loops, nest)
-        tensors += found.tensors
+        body += (*found.loops(), nest)
+        tensors += found.tensors.values()
         axes |= {a.name: a for a in found.axes}
     if not tensors:
         return kernel
@@ -63,15 +65,19 @@ def _within(
 
 @dataclass(frozen=True)
 class _Measures:
-    """What the ranges of one nest are measured by: loops before it, which store to new arrays."""
+    """What the ranges of one nest are measured by: loops before it, which store to new arrays.
+
+    One loop stores all that goes over the same ranges, but what is made of other such numbers.
+    """
 
     kernel: KernelIR
     stored: set[str]
     taken: set[str]
     known: dict[Expr, Expr] = field(default_factory=dict)
-    loops: list[Loop] = field(default_factory=list)
-    tensors: list[Tensor] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
     axes: list[Axis] = field(default_factory=list)
+    own: dict[Around, list[GridIndex]] = field(default_factory=dict)
+    stores: dict[Around, list[Store]] = field(default_factory=dict)
 
     def measured(self, axis: Axis, outer: Sequence[Axis], expr: Expr) -> Expr | None:
         """The number in memory that an integer or a bool of vectors becomes."""
@@ -89,14 +95,17 @@ class _Measures:
         """The indices of a loop; of one that memory ends, all that what is asked for has."""
         if axis.static is not None:
             return axis.static
-        index, tensor = At(GridIndex(axis.name)), self.kernel.tensor
+        index = At(GridIndex(axis.name))
         sizes = [
             size
             for load in loads(expr)
-            for entry, size in zip(load.index, tensor(load.tensor).shape, strict=True)
+            for entry, size in zip(load.index, self._tensor(load.tensor).shape, strict=True)
             if entry == index
         ]
         return (0, min(sizes)) if sizes else None
+
+    def _tensor(self, name: str) -> Tensor:
+        return self.tensors.get(name) or self.kernel.tensor(name)
 
     def _alone(self, expr: Expr, around: Collection[str]) -> bool:
         """Whether an expression is made of arrays that stay as they are, and of these indices."""
@@ -108,30 +117,47 @@ class _Measures:
                     return False
                 case Load(tensor, index):
                     along = any(isinstance(entry, ir.Along) for entry in index)
-                    if along or self.kernel.root(tensor) in self.stored:
+                    if along or self._changes(tensor):
                         return False
                 case _:
                     pass
         return True
 
-    def _stored(self, axis: Axis, around: Mapping[str, tuple[int, int]], expr: Expr) -> Expr:
+    def _changes(self, tensor: str) -> bool:
+        return tensor not in self.tensors and self.kernel.root(tensor) in self.stored
+
+    def _stored(self, axis: Axis, ranges: Mapping[str, tuple[int, int]], expr: Expr) -> Expr:
         """A load of what a loop of its own stores, which goes over these ranges."""
-        own = [self._grid(axis, *ends, name) for name, ends in around.items()]
-        renamed = dict(zip(around, own, strict=True))
-        own = own or [self._grid(axis, 0, 1, f"{axis.user}_once")]
+        made = {load.tensor for load in loads(expr)} & self.tensors.keys()
+        before = [n for (n, _), own in self.stores.items() if made & {s.tensor for s in own}]
+        depth = max(before, default=-1) + 1
+        around = (depth, tuple(ranges.items()))
+        if around not in self.stores:
+            wishes = [(name, *ends) for name, ends in ranges.items()]
+            self.own[around] = [
+                self._grid(axis, *wish) for wish in wishes or [(f"{axis.user}_once", 0, 1)]
+            ]
+        own = self.own[around]
+        renamed = dict(zip(ranges, own, strict=False))
         value = rewrite(expr, lambda e: renamed[e.axis] if isinstance(e, GridIndex) else None)
-        shape = tuple(max(1, end) for _, end in around.values()) or (1,)
+        shape = tuple(max(1, end) for _, end in ranges.values()) or (1,)
         name = take(f"{axis.user}_measure", self.taken)
-        self.tensors.append(Tensor(name, shape, "int32", "output", axis.loc))
-        body: Body = (Store(name, tuple(map(At, own)), cast(value, "int32", axis.loc), axis.loc),)
-        for index in reversed(own):
-            body = (Loop(index.axis, body, (), axis.loc),)
-        self.loops.extend(loop for loop in body if isinstance(loop, Loop))
-        at = tuple(At(GridIndex(n)) for n in around) or (At(const(0)),)
+        self.tensors[name] = Tensor(name, shape, "int32", "output", axis.loc)
+        store = Store(name, tuple(map(At, own)), cast(value, "int32", axis.loc), axis.loc)
+        self.stores.setdefault(around, []).append(store)
+        at = tuple(At(GridIndex(n)) for n in ranges) or (At(const(0)),)
         load: Expr = Load(name, at, INT, loc=axis.loc)
         return load if expr.type.dtype == "int32" else binary("ne", load, 0, axis.loc)
 
-    def _grid(self, axis: Axis, begin: int, end: int, wish: str) -> GridIndex:
+    def loops(self) -> Iterator[Loop]:
+        """Those that store what was measured, each behind what it reads."""
+        for around, stores in sorted(self.stores.items(), key=lambda each: each[0][0]):
+            body: Body = tuple(stores)
+            for index in reversed(self.own[around]):
+                body = (Loop(index.axis, body, (), stores[0].loc),)
+            yield from (loop for loop in body if isinstance(loop, Loop))
+
+    def _grid(self, axis: Axis, wish: str, begin: int, end: int) -> GridIndex:
         """The index of a new loop."""
         name, extent = take(wish, self.taken), max(0, end - begin)
         self.axes.append(Axis(name, "grid", const(begin), const(end), extent, None, axis.loc, wish))
