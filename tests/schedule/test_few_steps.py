@@ -16,7 +16,7 @@ from examples.dense.rope import rope
 from examples.jagged.jagged_to_padded import jagged_to_padded
 from tests.frameworks import NEEDS_TORCH, torch
 from tests.subjects import SUBJECTS
-from tilelang.codegen.pallas.plan import search, small_steps
+from tilelang.codegen.pallas.plan import search, small_steps, worth
 from tilelang.codegen.pallas.plan.estimate import rank, seconds, work
 from tilelang.codegen.pallas.plan.types import Plan
 
@@ -132,7 +132,7 @@ def test_steps_with_whole_scores_have_one_head(monkeypatch):
 def test_many_products_that_wait_must_gain_more(monkeypatch):
     """108.9 us, where all heads with 256 x 256 scores take 122.9."""
     assert within("dense_attention_backward", 0, "v5e") == ()
-    monkeypatch.setattr(search, "CHAINED_WORTH", search.INSIDE_WORTH)
+    monkeypatch.setattr(worth, "CHAINED_WORTH", worth.INSIDE_WORTH)
     assert within("dense_attention_backward", 0, "v5e") == ("h",)
 
 
@@ -150,7 +150,7 @@ def test_blocks_become_smaller_as_long_as_that_is_faster(monkeypatch):
 
 
 def test_that_little_makes_no_blocks_smaller_is_seen(monkeypatch):
-    monkeypatch.setattr(search, "SMALLER_WORTH", 1)
+    monkeypatch.setattr(worth, "SMALLER_WORTH", 1)
     assert heads_of_rope() == {"t": 256}
 
 
@@ -173,7 +173,7 @@ def test_half_of_the_rows_alone(name, size, monkeypatch):
 def test_half_of_the_rows_must_gain_more_than_a_little(monkeypatch):
     """822 us with 256 queries of 32 heads, 983 with 128, estimated at 869 and 809."""
     assert queries("grouped_query_attention", 4, "v5p") == 256
-    monkeypatch.setattr(search, "FEWER_WORTH", 1.06)
+    monkeypatch.setattr(worth, "FEWER_WORTH", 1.06)
     assert queries("grouped_query_attention", 4, "v5p") == 128
 
 

@@ -22,12 +22,14 @@ from .rows import InTile, as_tile
 class Problem:
     """What every back end plans: a kernel and the facts that hold of it.
 
-    rows  the loops that go through rows of a tile, for whoever cuts arrays into blocks of that
+    rows     the loops that go through rows of a tile, for whoever cuts arrays into blocks of that
+    settled  the loops of which no other form is tried any more
     """
 
     ir: KernelIR
     facts: Facts
     rows: Mapping[str, InTile] = field(default_factory=dict)
+    settled: frozenset[str] = frozenset()
 
     def axis(self, name: str) -> Axis:
         return self.ir.axis(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from tilelang.analysis import again
@@ -20,4 +21,6 @@ def one_hots(problem: Problem, target: Target) -> Problem:
     before, made = None, problem.ir
     while made is not before:
         before, made = made, one_hot_loads(one_hot_stores(made, target), target)
-    return problem if made is problem.ir else Problem(made, again(made, problem.facts))
+    if made is problem.ir:
+        return problem
+    return replace(problem, ir=made, facts=again(made, problem.facts))

@@ -7,19 +7,17 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import product
 
-from tilelang.codegen.pallas.passes.block_groups import block_groups, of_groups
-from tilelang.codegen.pallas.passes.group_boxes import boxed, group_boxes
-from tilelang.codegen.pallas.passes.index_tiles import index_tiles, picks_rows
-from tilelang.codegen.pallas.passes.several_turns import several_turns
-from tilelang.codegen.pallas.passes.sum_tiles import sum_tiles
-from tilelang.codegen.pallas.passes.turns_in_tiles import turns_in_tiles
+from tilelang.codegen.pallas.passes.block_groups import of_groups
+from tilelang.codegen.pallas.passes.index_tiles import picks_rows
 from tilelang.codegen.pallas.target import Target
+from tilelang.ir import KernelIR, Loop, statements
 from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
-from tilelang.schedule.refusal import Need, Refusal, Refused, Rule, allowed, attempted
+from tilelang.schedule.refusal import Need, Refusal, Rule, allowed, attempted
 
-from . import defaults, inside
+from . import defaults, inside, worth
+from .blocked_loops import blocked, tiles
 from .blocks import blocks_of_groups, multiple
 from .body.pieces import with_fewer_columns
 from .boxes import blocks_in_boxes, with_halves
@@ -40,28 +38,6 @@ from .small_steps import (
 )
 from .types import Plan
 from .windows.flowing import at_once
-
-# How much faster steps with many groups, or with whole arrays, must be where nobody asks for them:
-# how long groups are is known as a mean only.  Rows that are only moved take what copies take.
-FORM_WORTH = 1.3
-# For loops inside of the step little goes by that: products of small groups take 0.8 to 1.0 of the
-# time by v6e's schedules (CLOSE is a guess); inside of the only one as much, for fewer bytes.
-INSIDE_CLOSE, INSIDE_WORTH, ONCE_WORTH = 1.1, 1.08, 1.02
-# Of many products that wait for each other: by schedules of gradients of attention, what is
-# estimated to be 1.14 times faster takes 1.13 of the time on v5e and v5p; 1.11 and 1.16 take 0.95
-# and 0.83.
-CHAINED, CHAINED_WORTH = 4, 1.15
-# Half a block must gain that much: 256 positions of rope take 1.01 of what 512 take and grouped
-# queries of 128 1.16 of 256 on v5p, estimated at 0.98 and 0.97; windows of 128 0.78, at 0.85.
-SMALLER_WORTH = 1.04
-# Half of the rows alone: by schedules of attention with small and odd lengths for all generations
-# what is estimated to be 1.06 to 1.15 times faster takes 0.76 to 1.0 of the time, 0.9 in the mean;
-# grouped queries of 16,384 positions take 1.2 on v5p, estimated at 0.93.
-FEWER_WORTH = 1.08
-# What a step hides by pieces that fit is not estimated: attention of 4096 keys is estimated to take
-# 1.09 of the time in tiles of 1024, and takes 0.88 by v5e's schedules.
-PIECES_CLOSE = 1.15
-UNPROVED_WORTH = 2.0  # pipelines inside of a step are estimated to take 0.6 of v6e's schedules
 
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
@@ -85,7 +61,9 @@ def _chosen(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
         alone = _in_fitting_pieces(problem, config, found.plan, alone) if best is alone else best
     elif not rank.provable(alone):
         whole = _blocked_at_all(problem, config, target)
-        if whole and UNPROVED_WORTH * (_seconds(at_once(whole)) + taken(whole)) < _seconds(alone):
+        if whole and worth.UNPROVED_WORTH * (_seconds(at_once(whole)) + taken(whole)) < _seconds(
+            alone
+        ):
             alone = _told(problem, config, whole, _judged(alone).guess)
     return alone if alone.groups else _in_turns(problem, config, alone)
 
@@ -108,7 +86,7 @@ def _in_fitting_pieces(problem: Problem, config: Config, found: Plan, alone: Pla
         return alone
     asked = replace(config, blocks=named(found.ir, {**dict(found.blocks), **blocks}))
     whole = _finished(problem, config, asked, found.target)
-    if whole is None or whole.guess.seconds > PIECES_CLOSE * _seconds(alone):
+    if whole is None or whole.guess.seconds > worth.PIECES_CLOSE * _seconds(alone):
         return alone
     told = f"  in pieces of fewer columns: {whole.guess.seconds * 1e6:.4g} us, which hide more"
     return replace(whole.plan, why=(*alone.why, told))
@@ -148,7 +126,7 @@ def _of_groups(
     problem: Problem, config: Config, target: Target, groups: Mapping[str, int]
 ) -> Plan | Refusal:
     """The plan in which a step sums all groups of a block, or runs several turns of a loop."""
-    made = attempted(lambda: reduce(partial(_blocked, config=config), groups.items(), problem))
+    made = attempted(lambda: reduce(partial(blocked, config=config), groups.items(), problem))
     if isinstance(made, Refusal):
         return made
     found = plan(made, config.without(groups), target)
@@ -156,26 +134,6 @@ def _of_groups(
         return found
     sizes_of = {**groups, **dict(found.blocks)}
     return replace(found, groups=tuple((name, sizes_of[name]) for name in groups))
-
-
-def _blocked(problem: Problem, asked: tuple[str, int], config: Config) -> Problem:
-    """The kernel with a block of iterations of an `hl.grid` loop."""
-    name, block = asked
-    if problem.fact(name).kind == "ordered":
-        tiles = attempted(lambda: _tiles(problem, name, block))
-        return tiles if isinstance(tiles, Problem) else several_turns(problem, name, block)
-    if config.windows == "exact":
-        raise Refused(
-            Rule.CONFIG,
-            f"windows='exact' with a block of {name}: tiles hold many groups",
-            problem.ir.loc,
-            "leave one of the two out",
-        )
-    if boxed(problem, name):
-        return group_boxes(problem, name, block)
-    if not any(name in fact.depends for fact in problem.facts.axes):
-        return index_tiles(problem, name, block)
-    return block_groups(problem, name, block)
 
 
 def _faster(problem: Problem, config: Config, alone: Plan) -> Plan:
@@ -186,8 +144,8 @@ def _faster(problem: Problem, config: Config, alone: Plan) -> Plan:
     judged = _judged(alone)
     guess, soon = judged.guess, _sooner(problem, config, judged)
     found = [] if soon is judged else [(soon.guess.seconds, soon.plan)]
-    for seconds, worth, one in _others(problem, config, alone, guess):
-        if worth * seconds < guess.seconds:
+    for seconds, least, one in _others(problem, config, alone, guess):
+        if least * seconds < guess.seconds:
             found.append((seconds, one))
     _, best = min(found, key=lambda o: o[0], default=(guess.seconds, alone))
     return best if best is alone or best is soon.plan else _told(problem, config, best, guess)
@@ -200,21 +158,26 @@ def _others(
     if config.loop_type is not None:
         return
     yield from ((took, 1.0, one) for took, one in _in_boxes(problem, config, alone))
-    yield from ((took, INSIDE_WORTH, one) for took, one in _in_tiles(problem, config, alone.target))
-    worth = CHAINED_WORTH if rank.products(alone.launches) >= CHAINED else INSIDE_WORTH
+    tiled = _in_tiles(problem, config, alone.target, guess.seconds)
+    yield from ((took, worth.INSIDE_WORTH, one) for took, one in tiled)
+    chained = rank.products(alone.launches) >= worth.CHAINED
     for least, finished in (
-        (ONCE_WORTH, _in_one_step(problem, config, alone)),
-        (INSIDE_WORTH, _in_a_loop(problem, config, alone)),
-        (INSIDE_WORTH, _few(problem, config, alone)),
-        (worth, _many(problem, config, alone, guess)),
+        (worth.ONCE_WORTH, _in_one_step(problem, config, alone)),
+        (worth.INSIDE_WORTH, _in_a_loop(problem, config, alone)),
+        (worth.INSIDE_WORTH, _few(problem, config, alone)),
+        (
+            worth.CHAINED_WORTH if chained else worth.INSIDE_WORTH,
+            _many(problem, config, alone, guess),
+        ),
     ):
         yield from ((one.guess.seconds, least, one.plan) for one in finished)
-    if guess.seconds >= FORM_WORTH * guess.traffic:
-        for worth, made in (
-            (INSIDE_WORTH, _inside(problem, config, alone)),
-            (FORM_WORTH, _with_groups(problem, config, alone.target)),
+    if guess.seconds >= worth.FORM_WORTH * guess.traffic:
+        grouped = _with_groups(problem, config, alone.target, guess.seconds)
+        for least, made in (
+            (worth.INSIDE_WORTH, _inside(problem, config, alone)),
+            (worth.FORM_WORTH, grouped),
         ):
-            yield from ((took, worth, one) for took, one in made)
+            yield from ((took, least, one) for took, one in made)
 
 
 def _told(problem: Problem, config: Config, found: Plan, guess: Estimate) -> Plan:
@@ -264,7 +227,7 @@ def _inside(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[flo
             made.append((_seconds(at_once(whole)), whole))
     least = min((seconds for seconds, _ in made), default=0.0)
     rare = any(each.beside for _, whole in made for each in whole.launches)  # loops turn at all
-    close = [one for one in made[:: 1 if rare else -1] if one[0] <= INSIDE_CLOSE * least]
+    close = [one for one in made[:: 1 if rare else -1] if one[0] <= worth.INSIDE_CLOSE * least]
     for seconds, found in close[:1]:
         yield (least if inside.little(alone) else seconds) + _unevenly(found, seconds), found
 
@@ -326,22 +289,22 @@ def _many(problem: Problem, config: Config, alone: Plan, guess: Estimate) -> Ite
     Where copies take as long as the work, nothing is gained by what that waits less.
     """
     loop = beside_each_other(alone)
-    if loop is None or config.within or guess.compute <= INSIDE_WORTH * guess.traffic:
+    if loop is None or config.within or guess.compute <= worth.INSIDE_WORTH * guess.traffic:
         return
     found: list[_Judged] = []
     for blocks in smaller(alone):
         whole = _all_at_once(problem, config, alone, blocks, loop)
         if whole is None:
             continue
-        if found and SMALLER_WORTH * whole.guess.seconds >= found[-1].guess.seconds:
+        if found and worth.SMALLER_WORTH * whole.guess.seconds >= found[-1].guess.seconds:
             break
         found.append(whole)
-        if rank.products(alone.launches) >= CHAINED:  # they take long to plan
+        if rank.products(alone.launches) >= worth.CHAINED:  # they take long to plan
             yield from found
             return
     fewer = fewer_rows(found[-1].plan) if found else None
     whole = None if fewer is None else _all_at_once(problem, config, alone, fewer, loop)
-    if whole is not None and FEWER_WORTH * whole.guess.seconds < found[-1].guess.seconds:
+    if whole is not None and worth.FEWER_WORTH * whole.guess.seconds < found[-1].guess.seconds:
         found.append(whole)
     yield from found
 
@@ -403,18 +366,22 @@ def _sooner(problem: Problem, config: Config, judged: _Judged) -> _Judged:
     return replace(found, plan=replace(whole, why=(*alone.why, told)))
 
 
-def _with_groups(problem: Problem, config: Config, target: Target) -> Iterator[tuple[float, Plan]]:
+def _with_groups(
+    problem: Problem, config: Config, target: Target, least: float | None = None
+) -> Iterator[tuple[float, Plan]]:
     """The plans in which a step has all groups of a block."""
-    grids = [a.name for a in problem.ir.axes if a.kind == "grid"]
-    yield from _with_blocks(problem, config, target, grids, of_groups)
+    grids = (a.name for a in problem.ir.axes if a.kind == "grid")
+    yield from _with_blocks(problem, config, target, grids, of_groups, least)
 
 
-def _in_tiles(problem: Problem, config: Config, target: Target) -> Iterator[tuple[float, Plan]]:
+def _in_tiles(
+    problem: Problem, config: Config, target: Target, least: float | None = None
+) -> Iterator[tuple[float, Plan]]:
     """The plans in which a step has tiles of rows that a loop takes one by one."""
     grids = (a.name for a in problem.ir.axes if a.kind == "grid")
     ordered = {f.name for f in problem.facts.axes if f.kind == "ordered"}
-    found = [name for name in grids if name in ordered or picks_rows(problem, name)]
-    yield from _with_blocks(problem, config, target, found, _tiles)
+    found = (name for name in grids if name in ordered or picks_rows(problem, name))
+    yield from _with_blocks(problem, config, target, found, tiles, least)
 
 
 def _blocked_at_all(problem: Problem, config: Config, target: Target) -> Plan | None:
@@ -429,28 +396,50 @@ def _blocked_at_all(problem: Problem, config: Config, target: Target) -> Plan | 
     return min(made, key=lambda o: o[0])[1] if made else None
 
 
-def _tiles(problem: Problem, name: str, block: int | None = None) -> Problem:
-    """The kernel with tiles of rows that a loop takes, adds, or goes through, one by one."""
-    if problem.fact(name).kind != "ordered":
-        return index_tiles(problem, name, block)
-    if picks_rows(problem, name):
-        sums = attempted(partial(sum_tiles, problem, name, block))
-        if isinstance(sums, Problem):
-            return sums
-    return turns_in_tiles(problem, name, block)
-
-
 def _with_blocks(
     problem: Problem, config: Config, target: Target, grids: Iterable[str],
-    change: Callable[[Problem, str], Problem],
+    change: Callable[[Problem, str], Problem], least: float | None,
 ) -> Iterator[tuple[float, Plan]]:  # fmt: skip
-    """The plans in which one of these loops over single indices has a block."""
-    for name in grids:
-        made = attempted(partial(change, problem, name))
-        found = made if isinstance(made, Refusal) else plan(made, config, target)
-        if isinstance(found, Plan):
-            groups = ((name, dict(found.blocks)[name]),)
-            yield _seconds(at_once(found)), replace(found, groups=groups)
+    """The plans in which one of these loops over single indices has a block.
+
+    least  what a plan takes that has none: loops of other nests are planned by themselves then, and
+           together where several take less; without one, all that are behind are tried with each
+    """
+    nests, settled = _nests(problem.ir), problem.settled
+    better = dict[int, tuple[float, str]]()
+    for name in (g for g in tuple(grids) if g not in problem.settled):
+        settled |= {name}
+        others = {n for n, nest in nests.items() if least and nest != nests[name]}
+        found = _planned(problem, config, target, (name,), change, settled | others)
+        if found is not None:
+            yield found
+            if least and found[0] < min(least, better.get(nests[name], (least, ""))[0]):
+                better[nests[name]] = found[0], name
+    if len(better) > 1:
+        names = tuple(name for _, name in better.values())
+        found = _planned(problem, config, target, names, change, frozenset(nests))
+        yield from [found] if found else []
+
+
+def _nests(ir: KernelIR) -> dict[str, int]:
+    """In which of the loops in a row every loop is."""
+    return {stmt.axis: n for n, nest in enumerate(ir.body) for stmt in statements((nest,))
+            if isinstance(stmt, Loop)}  # fmt: skip
+
+
+def _planned(
+    problem: Problem, config: Config, target: Target, names: tuple[str, ...],
+    change: Callable[[Problem, str], Problem], settled: frozenset[str],
+) -> tuple[float, Plan] | None:  # fmt: skip
+    """The plan in which these loops have blocks, and none of those that are settled gets one."""
+    made = attempted(lambda: reduce(change, names, problem))
+    found = (
+        made if isinstance(made, Refusal) else plan(replace(made, settled=settled), config, target)
+    )
+    if isinstance(found, Refusal):
+        return None
+    groups = tuple((name, dict(found.blocks)[name]) for name in names)
+    return _seconds(at_once(found)), replace(found, groups=groups)
 
 
 def _in_boxes(problem: Problem, config: Config, alone: Plan) -> Iterator[tuple[float, Plan]]:
