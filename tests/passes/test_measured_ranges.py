@@ -9,6 +9,7 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.aot.written import compiled, needs_libtpu
 from tests.interpreter import strictly
 from tests.passes.becomes import again, becomes, floats, ir_of, stays
 from tilelang.codegen.pallas.passes.measured_ranges import measured_ranges
@@ -88,6 +89,20 @@ def stored(x, lens):
 
 
 @tile.kernel
+def moved(x, y):
+    """Tiles that begin, and end, where the greatest of a row is: of floats that are computed."""
+    out = hl.empty(x.shape, dtype=hl.float32)
+    total = hl.zeros([x.shape[0]], dtype=hl.float32)
+    for g in hl.grid(x.shape[0]):
+        at = (x[g, :] * 2.0).argmax(0)
+        for t in hl.tile(x.shape[1]):
+            out[g, t] = y[t.index + at]
+        for t in hl.tile(0, at):
+            total[g] += y[t].sum(0)
+    return out, total
+
+
+@tile.kernel
 def plain(x, offsets):
     y = hl.zeros([offsets.shape[0] - 1], dtype=hl.float32)
     for g in hl.grid(offsets.shape[0] - 1):
@@ -142,7 +157,7 @@ def test_a_range_of_rows_is_measured_for_all_of_them():
 def test_others_stay():
     rows, lens = tile.spec((5, 140), "float32"), tile.spec((5, 3), "int32")
     stays(plain.lower(tile.spec((40,), "float32"), tile.spec((4,), "int32")).ir, measured_ranges)
-    with pytest.raises(tile.PlanError, match="the range of t is read from own, which is stored"):
+    with pytest.raises(tile.PlanError, match="is computed from whole vectors"):
         stored.lower(rows, lens, target="tpu:v6e")
 
 
@@ -161,6 +176,20 @@ def test_values(target):
     got = strictly(of_all, 0)(x, LENS // 4, target=target)
     np.testing.assert_array_equal(got[:, :67], 2 * x[:, :67])
     np.testing.assert_array_equal(got[:, 67:], 0)
+
+
+@pytest.mark.parametrize("target", ["cpu", "tpu:v5e"])
+def test_tiles_begin_where_vectors_say(target):
+    x, y = floats(9, 8), floats(40)
+    at = x.argmax(1)
+    out, total = again(moved)(x, y, target=target)
+    np.testing.assert_array_equal(out, y[at[:, None] + np.arange(8)])
+    np.testing.assert_allclose(total, [y[:n].sum() for n in at], rtol=1e-5, atol=1e-5)
+
+
+@needs_libtpu
+def test_they_compile():
+    compiled(moved, tile.spec((64, 128), "float32"), tile.spec((4096,), "float32"), target="tpu:7x")
 
 
 def test_what_is_measured_by_others_comes_behind_them():

@@ -95,26 +95,6 @@ def farthest(points, count: hl.constexpr):
     return picked
 
 
-@tile.kernel
-def begins(x, y):
-    """A range whose end is computed."""
-    out = hl.zeros([x.shape[0]], dtype=hl.float32)
-    for g in hl.grid(x.shape[0]):
-        for t in hl.tile(0, x[g, :].argmax(0)):
-            out[g] += y[t].sum(0)
-    return out
-
-
-@tile.kernel
-def moved(x, y):
-    """A tile that begins at a computed place."""
-    out = hl.empty(x.shape, dtype=hl.float32)
-    for g in hl.grid(x.shape[0]):
-        for t in hl.tile(x.shape[1]):
-            out[g, t] = y[t.index + x[g, :].argmax(0)]
-    return out
-
-
 def test_rows_are_multiplied() -> None:
     becomes(
         parsed(nearest, (tile.spec((32, 8), "float32"), tile.spec((5, 8), "float32")))[0],
@@ -242,15 +222,6 @@ def test_places_that_a_loop_carries(target) -> None:
         far = ((points[:, None] - points[picked]) ** 2).sum(2).min(1)
         picked.append(int(far.argmax()))
     np.testing.assert_array_equal(again(farthest)(points, 9, target=target), picked)
-
-
-@pytest.mark.parametrize(("kernel", "line"), [(begins, "hl.tile(0,"), (moved, "y[t.index")])
-def test_ranges_and_tiles_that_are_computed_are_refused(kernel, line) -> None:
-    """They say which blocks are copied, which no vector does."""
-    with pytest.raises(tile.PlanError, match="is computed from whole vectors") as error:
-        again(kernel)(floats(9, 8), floats(32))
-    assert error.value.loc is not None and line in error.value.loc.text
-    assert "in a loop of its own after that" in str(error.value)
 
 
 @needs_libtpu

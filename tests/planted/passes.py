@@ -1039,9 +1039,12 @@ MUTATIONS = (
     ),
     Mutation(
         "ranges are computed from vectors", inline_indices, "of_vectors", lambda expr: None,
-        lambda: test_one_hot_loads.test_ranges_and_tiles_that_are_computed_are_refused(
-            test_one_hot_loads.begins, "hl.tile(0,"
-        ),
+        test_measured_ranges.test_others_stay,
+    ),
+    Mutation(
+        "tiles lie where vectors say", measured_ranges._Offsets, "_moved",
+        lambda self, entry, outer: entry,
+        lambda: test_measured_ranges.test_tiles_begin_where_vectors_say("tpu:v5e"),
     ),
     Mutation(
         "what a range is measured by is what it was before the loop", measured_ranges._Measures,

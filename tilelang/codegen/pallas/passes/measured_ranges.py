@@ -6,9 +6,10 @@
                                                        for t in tile(0, t_measure[b]):
                                                            ...
 
-TPUs take ranges, and which steps there are, from scalar memory, where nothing is computed from
-vectors.  An `if` around a loop is a range by now, so it is measured in the same way.  What goes by
-a tile, by what a loop carries or stores, or by a ragged loop around stays where it is.
+TPUs take ranges, where tiles lie and which steps there are from scalar memory, where nothing is
+computed from vectors.  An `if` around a loop is a range by now, so it is measured in the same way,
+and so is the offset of a tile, x[max(lens[b, 0:4]) + t].  What goes by a tile, by what a loop
+carries or stores, or by a ragged loop around stays where it is.
 """
 
 from __future__ import annotations
@@ -21,7 +22,17 @@ from tilelang import ir
 from tilelang.ir import Apply, At, Axis, Body, Expr, GridIndex, KernelIR, Load, Loop, Store, Tensor
 from tilelang.ir.integers import INT, const
 from tilelang.ir.names import names_in, take
-from tilelang.ir.traversal import definitions, inlined, loads, map_range, rebuilding, rewrite, walk
+from tilelang.ir.traversal import (
+    definitions,
+    inlined,
+    loads,
+    map_children,
+    map_range,
+    map_stmt,
+    rebuilding,
+    rewrite,
+    walk,
+)
 from tilelang.language.build import binary, cast
 from tilelang.passes.drop_unused import drop_unused
 
@@ -41,7 +52,8 @@ def measured_ranges(kernel: KernelIR) -> KernelIR:
             full = map_range(axis, partial(inlined, values=values))
             made = map_range(full, rebuilding(partial(found.measured, axis, outer)))
             axes[axis.name] = axis if made == full else made
-        body += (*found.loops(), nest)
+        moved = _Offsets(kernel, values, found).nest(nest, ())
+        body += (*found.loops(), moved)
         tensors += found.tensors.values()
         axes |= {a.name: a for a in found.axes}
     if not tensors:
@@ -61,6 +73,40 @@ def _within(
     for stmt in loop.body:
         if isinstance(stmt, Loop):
             yield from _within(kernel, stmt, (*outer, axis))
+
+
+@dataclass(frozen=True)
+class _Offsets:
+    """The offsets of tiles in a nest, as far as they can be measured."""
+
+    kernel: KernelIR
+    values: Mapping[str, Expr]
+    found: _Measures
+
+    def nest(self, loop: Loop, outer: tuple[Axis, ...]) -> Loop:
+        """The loop with the offsets of everything in it."""
+        inside = (*outer, self.kernel.axis(loop.axis))
+        value, entry = partial(self._read, outer=inside), partial(self._moved, outer=inside)
+        body = tuple(
+            self.nest(stmt, inside) if isinstance(stmt, Loop) else map_stmt(stmt, value, entry)
+            for stmt in loop.body
+        )
+        carries = tuple(replace(c, next=value(c.next)) for c in loop.carries)
+        return replace(loop, body=body, carries=carries)
+
+    def _read(self, expr: Expr, outer: tuple[Axis, ...]) -> Expr:
+        inner = map_children(expr, partial(self._read, outer=outer))
+        if not isinstance(inner, Load):
+            return inner
+        return replace(inner, index=tuple(self._moved(e, outer) for e in inner.index))
+
+    def _moved(self, entry: ir.Index, outer: tuple[Axis, ...]) -> ir.Index:
+        if not isinstance(entry, ir.Along) or entry.offset is None:
+            return entry
+        full = inlined(entry.offset, self.values)
+        axis = self.kernel.axis(entry.axis)
+        made = rebuilding(partial(self.found.measured, axis, outer))(full)
+        return entry if made == full else replace(entry, offset=made)
 
 
 @dataclass(frozen=True)
