@@ -2,6 +2,7 @@
 
     x[ids[t], :]   ->   x[(ids[t][:, None] + hl.arange(2)[None, :]).amin(1), :]
     y[ids[g]] = v  ->   y[(ids[g] + hl.arange(2)).amin(0)] = v
+    hl.tile(offsets[g], offsets[g + 1])   ->   ... (offsets[g + 1] + hl.arange(2)).amin(0))
 
 The places are the same ones, and no scalar unit knows them.  Where no index array says any, one
 says what is loaded along a loop.
@@ -16,12 +17,16 @@ from tests.fuzzing.changes import _loads, sites, swapped
 from tests.fuzzing.program import Pick, Program, Tensor, fitted
 
 AGAIN = 0.3  # more places, each time
+MEASURED = 0.35  # of the programs with ranges that memory has, of which one is measured
 TABLE = "derived1"
 
 
 def derived(program: Program, rng: random.Random) -> Program | None:
     """The program with some places so computed; None if it has no loop along which it loads."""
     made, places = program, _places(program)
+    ragged = [n for n, a in enumerate(program.axes) if a.offsets or a.length]
+    if ragged and rng.random() < MEASURED:
+        return _measured(program, rng.choice(ragged))
     if not places:
         made = _looked_up(program, rng)
         places = [] if made is None else _places(made)
@@ -32,6 +37,12 @@ def derived(program: Program, rng: random.Random) -> Program | None:
         if rng.random() > AGAIN:
             break
     return made
+
+
+def _measured(program: Program, place: int) -> Program:
+    """The program in which the end of one range is the least of a vector."""
+    axes = (replace(a, measured=True) if n == place else a for n, a in enumerate(program.axes))
+    return replace(program, axes=tuple(axes))
 
 
 def _places(program: Program) -> list[Pick]:

@@ -37,6 +37,7 @@ class Axis:
     counts   of a ragged loop: the tensor that says how long ranges are, which begin at offsets[g]
     order    of a grid loop: the tensor that says at which position each of its turns is
     inside   the tile whose positions the range is; offsets are where those count from
+    measured whether the end that memory has is computed of a vector
     """
 
     name: str
@@ -55,6 +56,7 @@ class Axis:
     counts: str = ""
     order: str = ""
     inside: str = ""
+    measured: bool = False
 
     @property
     def loop(self) -> str:

@@ -101,6 +101,8 @@ def _simpler_axis(axis: Axis) -> Iterator[Axis]:
         yield replace(axis, page=1)
     if axis.order:
         yield replace(axis, order="")
+    if axis.measured:
+        yield replace(axis, measured=False)
     if not axis.offsets and axis.kind != "full":
         for size in (2, axis.size // 2):
             if 1 < size < axis.size:

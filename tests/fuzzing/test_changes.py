@@ -229,6 +229,7 @@ COMPOSED: dict[str, Callable[[Program], bool]] = {
     "what lies before": lambda p: any(k.shift < 0 for k in _picks(p)),
     "causal without offsets": lambda p: any(a.until and not a.offsets for a in p.axes),
     "a length of each": lambda p: any(a.length and a.of for a in p.axes),
+    "a range that is measured": lambda p: "arange(2)).amin(0), max_extent" in source(p),
     "carries that change places": lambda p: any(isinstance(s, Swap) for s in parts(p.body)),
     "a statistic": lambda p: any(
         isinstance(r, Reduce) and r.op in ("mean", "var", "argmax") for r in parts(p.body)

@@ -320,6 +320,7 @@ def _in(lines: list[str]) -> list[str]:
 
 def _range(scope: Scope, axis: Axis) -> str:
     begin, end = _bounds(scope.program, axis)
+    end = f"({end} + hl.arange(2)).amin(0)" if axis.measured else end
     given = end if begin == "0" else f"{begin}, {end}"
     ragged = axis.offsets or axis.length
     given += f", max_extent={scope.length(axis)}" if ragged and axis.bounded else ""
