@@ -344,7 +344,9 @@ def test_matrices_of_indices(rows: int) -> None:
     assert (f"slot_flat = slot.reshape(({3 * rows},))" in text) == (rows == 400)
 
 
-def test_rows_of_a_later_dimension_are_refused() -> None:
+def test_rows_of_a_later_dimension() -> None:
+    """Columns are picked where vector memory holds the array, and by XLA where it does not."""
+
     @tile.kernel
     def moved_columns(x, index):
         y = hl.zeros([x.shape[0], index.shape[0]], dtype=x.dtype)
@@ -352,8 +354,14 @@ def test_rows_of_a_later_dimension_are_refused() -> None:
             y[tm, tn] = x[tm, index[tn]]
         return y
 
+    x, index = table(SMALL, "float32"), picks(WIDTH, 61)
+    same(moved_columns(x, index), np.asarray(x)[:, index])
+    large, inside = tile.spec((300, 100_000), "float32"), tile.Config(gathers="inside")
+    assert "jnp.take" in moved_columns.source(large, index, target="tpu:v5e")
     with pytest.raises(tile.PlanError, match="picked along one dimension"):
-        moved_columns(table(30, "float32"), picks(WIDTH, 61))
+        moved_columns.source(large, index, target="tpu:v5e", config=inside)
+    asked = tile.Config(gathers="ahead")
+    assert "jnp.take" in moved_columns.source(x, index, target="tpu:v5e", config=asked)
 
 
 @tile.kernel

@@ -58,16 +58,16 @@ def weighted(x, ids, weight):
 
 
 @tile.kernel
-def positive(x, ids):
-    y = hl.zeros([12, x.shape[1]], dtype=x.dtype)
+def positive(x, ids, length: hl.constexpr = 12):
+    y = hl.zeros([length, x.shape[1]], dtype=x.dtype)
     for t in hl.tile(x.shape[0]):
         hl.store(y, [ids[t], slice(None)], x[t, :], mask=(x[t, 0] > 0)[:, None])
     return y
 
 
 @tile.kernel
-def summed(x, ids):
-    y = hl.zeros([12, x.shape[1]], dtype=x.dtype)
+def summed(x, ids, length: hl.constexpr = 12):
+    y = hl.zeros([length, x.shape[1]], dtype=x.dtype)
     for t in hl.tile(x.shape[0]):
         hl.store(y, [ids[t], slice(None)], x[t, :], mask=(x[t, :].sum(1) > 0)[:, None])
     return y
@@ -139,16 +139,25 @@ def test_what_says_so_is_a_value_too(dtype: str) -> None:
 WHY = "store what says so to a tensor in a loop of its own before this one"
 
 
-def test_what_is_computed_says_how_it_is_stored_first() -> None:
+@pytest.mark.parametrize("target", ["cpu", "tpu:v6e"])
+def test_what_is_computed_says_which_rows_of_a_small_array(target: str) -> None:
+    x, ids, _ = drawn(4, np.bool_)
+    found = again(positive)(x, ids, target=target)
+    np.testing.assert_array_equal(found, last_rows(x, ids, x[:, 0] > 0, 0, 12))
+    found = again(summed)(x, ids, target=target)
+    np.testing.assert_array_equal(found, last_rows(x, ids, x.sum(1) > 0, 0, 12))
+
+
+def test_of_a_large_one_it_says_how_it_is_stored_first() -> None:
     x, ids, _ = drawn(4, np.bool_)
     with pytest.raises(tile.PlanError) as caught:
-        positive.source(x, ids, target="tpu:v6e")
+        positive.source(x, ids, 100_000, target="tpu:v6e")
     assert (caught.value.what, caught.value.hint) == (
         "x says which rows are picked, or stored, so its rows cannot also be used as values",
         WHY,
     )
     with pytest.raises(tile.PlanError) as caught:
-        summed.source(x, ids, target="tpu:v6e")
+        summed.source(x, ids, 100_000, target="tpu:v6e")
     assert (caught.value.what, caught.value.hint) == (
         "rows are picked, and masked, by numbers that are loaded, constant or computed of those, "
         "and what says so has more in it",

@@ -110,7 +110,7 @@ def last(x, v, offsets, size: hl.constexpr):
             at = x[t, :].argmax(1) - 1
             y[at, :] = v[t, :]
             number[at] = t.index
-            hl.store(kept, [slice(None), at], v[t, :].T, mask=(x[t, :].amax(1) > 1.0)[None, :])
+            hl.store(kept, [slice(None), at], v[t, :].T, mask=(x[t, :].amax(1) > 1.5)[None, :])
     return y, number, kept
 
 
@@ -211,7 +211,7 @@ def test_of_what_is_stored_the_last_one_stays() -> None:
                 at: int32[t] = argmax(x[t, 0:8], axis=1) - 1
                 y[rows(at), 0:8] = v[t, 0:8]
                 number[rows(at)] = t.index
-                kept[0:8, rows(at)] = transpose(v[t, 0:8], perm=(1, 0)) where expand_dims(max(x[t, 0:8], axis=1) > 1.0, axis=0)
+                kept[0:8, rows(at)] = transpose(v[t, 0:8], perm=(1, 0)) where expand_dims(max(x[t, 0:8], axis=1) > 1.5, axis=0)
         """,
         """
         for g in grid(1):
@@ -221,7 +221,7 @@ def test_of_what_is_stored_the_last_one_stays() -> None:
                 y[0:5, 0:8] = where(expand_dims(y_last >= 0, axis=1), group_sum(expand_dims(at, axis=0) == expand_dims(arange(int32, start=0, step=1), axis=1) and expand_dims(t.index, axis=0) == expand_dims(y_last, axis=1), v[t, 0:8]), y[0:5, 0:8])
                 number_last: int32[5] = max(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0), expand_dims(t.index, axis=1), -1), axis=0)
                 number[0:5] = where(number_last >= 0, sum(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0) and expand_dims(t.index, axis=1) == expand_dims(number_last, axis=0), expand_dims(t.index, axis=1), 0), axis=0), number[0:5])
-                kept_last: int32[5] = max(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0) and expand_dims(reshape(expand_dims(max(x[t, 0:8], axis=1) > 1.0, axis=0), [t]), axis=1), expand_dims(t.index, axis=1), -1), axis=0)
+                kept_last: int32[5] = max(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0) and expand_dims(reshape(expand_dims(max(x[t, 0:8], axis=1) > 1.5, axis=0), [t]), axis=1), expand_dims(t.index, axis=1), -1), axis=0)
                 kept[0:8, 0:5] = where(kept_last >= 0, transpose(group_sum(expand_dims(at, axis=0) == expand_dims(arange(int32, start=0, step=1), axis=1) and expand_dims(t.index, axis=0) == expand_dims(kept_last, axis=1), transpose(transpose(v[t, 0:8], perm=(1, 0)), perm=(1, 0))), perm=(1, 0)), kept[0:8, 0:5])
         """,
     )
@@ -358,7 +358,7 @@ def rows_of(x: np.ndarray, v: np.ndarray, size: int) -> list[np.ndarray]:
         at = int(x[t].argmax()) - 1
         if 0 <= at < size:
             y[at], number[at] = v[t], t
-            if x[t].max() > 1.0:
+            if x[t].max() > 1.5:
                 kept[:, at] = v[t]
     return [y, number, kept]
 

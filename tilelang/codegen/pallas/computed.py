@@ -38,10 +38,10 @@ HALF = 16  # bits of an integer that float32 holds exactly, as the parts of a pr
 
 
 class ComputedPlaces:
-    """Which places of a kernel are computed."""
+    """Which places of a nest are computed."""
 
-    def __init__(self, kernel: ir.KernelIR) -> None:
-        self._kernel = kernel
+    def __init__(self, kernel: ir.KernelIR, nest: ir.Loop) -> None:
+        self._kernel, self._nest = kernel, nest
 
     def dim(self, site: Load | Store) -> int | None:
         """The first dimension whose place is computed; None where several have many places."""
@@ -59,7 +59,7 @@ class ComputedPlaces:
 
     @cached_property
     def _far(self) -> frozenset[str]:
-        return frozenset(_not_held(self._kernel))
+        return frozenset(_not_held(self._kernel, self._nest))
 
     def _single(self, entry: Index) -> bool:
         return isinstance(entry, At) and of_vectors(inlined(entry.expr, self._values)) is not None
@@ -75,10 +75,10 @@ def _beside(index: tuple[Index, ...], gathers: list[int]) -> bool:
     return any(not isinstance(entry, At) for d in gathers for entry in index[:d])
 
 
-def _not_held(kernel: ir.KernelIR) -> Iterator[str]:
+def _not_held(kernel: ir.KernelIR, nest: ir.Loop) -> Iterator[str]:
     """The tensors whose numbers are asked for as blocks, or change: no scalar memory holds them."""
-    yield from (store.tensor for store in every_store(kernel.body))
-    for expr in every_expr(kernel.body):
+    yield from (store.tensor for store in every_store((nest,)))
+    for expr in every_expr((nest,)):
         yield from (e.tensor for e in loads(expr) if e.type.rank > 1)
     yield from (t.name for t in kernel.tensors if is_float(t.dtype))
 

@@ -45,27 +45,44 @@ def gather_ahead(kernel: ir.KernelIR, asked: str | None, target: Target) -> ir.K
 
     `asked` is "ahead" or "inside", or None.
     """
-    if asked == "inside":
-        return kernel
     views: dict[ir.View, ir.Tensor] = {}
-    body = tuple(
-        _nest(kernel, loop, target if asked is None else None, views) for loop in kernel.body
-    )
+    body = tuple(_nest(kernel, loop, asked, target, views) for loop in kernel.body)
     return (
         replace(kernel, tensors=(*kernel.tensors, *views.values()), body=body) if views else kernel
     )
 
 
+def is_ahead(
+    kernel: ir.KernelIR,
+    nest: ir.Loop,
+    load: ir.Load,
+    asked: str | None,
+    target: Target,
+    copied: bool,
+) -> bool:
+    """Whether XLA puts together what a load in a nest picks; `copied` if nothing else is done."""
+    ahead = None if asked == "inside" else _ahead(kernel, load, kernel.stored((nest,)))
+    worth = ahead and (asked or _worth(kernel, load, ahead, target, copied))
+    return bool(worth)
+
+
+def copies(stmt: ir.Stmt) -> bool:
+    """Whether rows go to where they are stored and nowhere else: that reads and writes them once,
+    too."""
+    return isinstance(stmt, ir.Store) and _is_copy(stmt.value)
+
+
 def _nest(
-    kernel: ir.KernelIR, loop: ir.Loop, target: Target | None, views: dict[ir.View, ir.Tensor]
-) -> ir.Loop:
-    """One nest; the views that it reads are added.  `target`: only what is worth it there."""
-    own, written = kernel.stored((loop,)), kernel.stored()
+    kernel: ir.KernelIR, loop: ir.Loop, asked: str | None, target: Target,
+    views: dict[ir.View, ir.Tensor],
+) -> ir.Loop:  # fmt: skip
+    """One nest; the views that it reads are added."""
+    own = kernel.stored((loop,))
 
     def read(expr: ir.Expr, copied: bool) -> ir.Expr | None:
-        if not isinstance(expr, ir.Load) or (ahead := _ahead(kernel, expr, own, written)) is None:
+        if not isinstance(expr, ir.Load) or (ahead := _ahead(kernel, expr, own)) is None:
             return None
-        if target is not None and not _worth(kernel, expr, ahead, target, copied):
+        if not is_ahead(kernel, loop, expr, asked, target, copied):
             return None
         view = ir.View(expr.tensor, "take", (ahead.at, *ahead.order), ahead.index)
         if view not in views:
@@ -74,7 +91,7 @@ def _nest(
         return replace(expr, tensor=views[view].name, index=index)
 
     def changed(stmt: ir.Stmt) -> tuple[ir.Stmt, ...]:
-        copied = isinstance(stmt, ir.Store) and _is_copy(stmt.value)
+        copied = copies(stmt)
         return (map_stmt(stmt, lambda e: rewrite(e, lambda part: read(part, copied))),)
 
     (found,) = map_body((loop,), changed)
@@ -82,9 +99,7 @@ def _nest(
     return found
 
 
-def _ahead(
-    kernel: ir.KernelIR, load: ir.Load, own: Collection[str], written: Collection[str]
-) -> Ahead | None:
+def _ahead(kernel: ir.KernelIR, load: ir.Load, own: Collection[str]) -> Ahead | None:
     """How rows are picked, if what is picked from and by stays as it is while the nest runs."""
     picked = [d for d, entry in enumerate(load.index) if isinstance(entry, ir.Gather)]
     if len(picked) != 1 or load.mask is not None:
@@ -96,7 +111,7 @@ def _ahead(
     if source.mutated or source.name in own or not isinstance(index, ir.Load) or index.mask:
         return None
     vectors = [d for d, e in enumerate(index.index) if not isinstance(e, ir.At)]
-    if len(vectors) != 1 or kernel.root(index.tensor) in written or not _plain(index.index):
+    if len(vectors) != 1 or kernel.root(index.tensor) in kernel.stored() or not _plain(index.index):
         return None
     if 0 in (*kernel.tensor(load.tensor).shape, *kernel.tensor(index.tensor).shape):
         return None
@@ -128,8 +143,6 @@ def _worth(kernel: ir.KernelIR, load: ir.Load, ahead: Ahead, target: Target, cop
 
 
 def _is_copy(value: ir.Expr) -> bool:
-    """Whether rows go to where they are stored and nowhere else: that reads and writes them once,
-    too."""
     while isinstance(value, ir.Apply) and value.op == "cast":
         value = value.args[0]
     return isinstance(value, ir.Load)

@@ -11,6 +11,8 @@ Of each sum one addend at most is not 0, so it is exact, and blind to what is no
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import is_
 
 from tilelang import ir
 from tilelang.codegen.pallas.computed import ComputedPlaces, one_hot, product, selects_fit, spread
@@ -22,14 +24,26 @@ from tilelang.language.build import binary, cast, reduce, where
 from tilelang.language.dtypes import wide_of
 from tilelang.language.shapes import transpose
 
+from .gather_ahead import copies, is_ahead
 
-def one_hot_loads(kernel: ir.KernelIR, target: Target) -> ir.KernelIR:
-    """The kernel without loads of small arrays at places that scalar memory cannot hold."""
-    computed, found = ComputedPlaces(kernel), list[Load]()
 
-    def read(expr: Expr) -> Expr:
-        inner = map_children(expr, read)
+def one_hot_loads(kernel: ir.KernelIR, target: Target, gathers: str | None = None) -> ir.KernelIR:
+    """The kernel without loads of small arrays at places that scalar memory cannot hold.
+
+    Columns that XLA puts together stay: by default many of them, or as `gathers` says.
+    """
+    body = tuple(_nest(kernel, nest, target, gathers) for nest in kernel.body)
+    return kernel if all(map(is_, body, kernel.body)) else replace(kernel, body=body)
+
+
+def _nest(kernel: ir.KernelIR, nest: ir.Loop, target: Target, gathers: str | None) -> ir.Loop:
+    computed, found = ComputedPlaces(kernel, nest), list[Load]()
+
+    def read(expr: Expr, copied: bool) -> Expr:
+        inner = map_children(expr, partial(read, copied=copied))
         if not isinstance(expr, Load) or not isinstance(inner, Load):
+            return inner
+        if is_ahead(kernel, nest, inner, gathers, target, copied):
             return inner
         picked = _found(kernel, inner, computed.dim(expr), target)
         if picked is None:
@@ -42,10 +56,11 @@ def one_hot_loads(kernel: ir.KernelIR, target: Target) -> ir.KernelIR:
             case ir.Store() if stmt.combine is not None and computed.dim(stmt) is not None:
                 return (stmt,)  # too large: refused where it is stored
             case _:
-                return (map_stmt(stmt, read),)
+                return (map_stmt(stmt, partial(read, copied=copies(stmt))),)
 
-    made = replace(kernel, body=map_body(kernel.body, statement))
-    return made if found else kernel
+    (made,) = map_body((nest,), statement)
+    assert isinstance(made, ir.Loop)
+    return made if found else nest
 
 
 def _found(kernel: ir.KernelIR, load: Load, at: int | None, target: Target) -> _PickedLoad | None:

@@ -31,10 +31,11 @@ from tilelang.language.shapes import broadcast, reshape, transpose
 
 def one_hot_stores(kernel: ir.KernelIR, target: Target) -> ir.KernelIR:
     """The kernel without stores to small arrays at places that scalar memory cannot hold."""
-    computed = ComputedPlaces(kernel)
     found = {
         id(store): made
-        for store in every_store(kernel.body)
+        for nest in kernel.body
+        for computed in [ComputedPlaces(kernel, nest)]
+        for store in every_store((nest,))
         if (made := _found(kernel, store, computed, target)) is not None
     }
     if not found:

@@ -42,7 +42,11 @@ from .windows.flowing import at_once
 
 def plan(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     """Fills what the config leaves open with the defaults, and plans every launch."""
-    return attempted(lambda: _chosen(one_hots(problem, target), config, target))
+
+    def chosen() -> Plan | Refusal:
+        return _chosen(one_hots(problem, target, config.gathers), config, target)
+
+    return attempted(chosen)
 
 
 def _chosen(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
