@@ -985,7 +985,7 @@ MUTATIONS = (
     ),
     Mutation(
         "rows are multiplied whatever combines them", one_hot_stores._PickedStore, "multiplied",
-        property(lambda self: len(self._wanted) == 2),
+        property(lambda self: len(self.place.shape) == 2),
         lambda: test_one_hot_stores.test_the_largest(None),
     ),
     Mutation(
@@ -1006,7 +1006,7 @@ MUTATIONS = (
     ),
     Mutation(
         "all rows of a place stay, not the last one", one_hot_stores._PickedStore, "_number",
-        lambda self: full(self._place.type.shape, 0, "int32", None),
+        lambda self: full(self.place.expr.type.shape, 0, "int32", None),
         lambda: test_one_hot_stores.test_the_last_row_stays(None, 7, np.float32),
     ),
     Mutation(
@@ -1016,7 +1016,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a store of one place fills the others, too", one_hot_stores._PickedStore, "_hit",
-        lambda self, axis: full((self.size,), 1, "bool", None),
+        lambda self, axis: full((self.place.size,), 1, "bool", None),
         lambda: test_one_hot_stores.test_single_places(None, 7),
     ),
     Mutation(

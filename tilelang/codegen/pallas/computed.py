@@ -7,6 +7,7 @@ carries anything.  What is at such a place is picked from the whole dimension, b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
@@ -20,6 +21,7 @@ from tilelang.ir import (
     Gather,
     Index,
     Load,
+    Span,
     Store,
     Type,
     every_expr,
@@ -27,7 +29,7 @@ from tilelang.ir import (
     loads,
 )
 from tilelang.ir.lanes import arange, expanded, trailing
-from tilelang.ir.traversal import definitions, inlined
+from tilelang.ir.traversal import definitions, inlined, picked
 from tilelang.language.build import binary, cast
 from tilelang.language.dtypes import is_float, itemsize
 
@@ -37,21 +39,67 @@ from .target import SHARE, Target, padded_bytes
 HALF = 16  # bits of an integer that float32 holds exactly, as the parts of a product have to
 
 
+@dataclass(frozen=True)
+class ComputedPlace:
+    """Dimension `at` of an index, of so many positions, whose place is computed."""
+
+    index: tuple[Index, ...]
+    at: int
+    size: int
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one place, of all that is loaded or stored."""
+        return isinstance(self.index[self.at], At)
+
+    @property
+    def expr(self) -> Expr:
+        entry = self.index[self.at]
+        assert isinstance(entry, At | Gather)
+        return entry.expr
+
+    @property
+    def dim(self) -> int:
+        """The dimension of what is loaded or stored that goes by the places, or would."""
+        return sum(not isinstance(entry, At) for entry in self.index[: self.at])
+
+    @property
+    def shape(self) -> tuple[ir.Dim, ...]:
+        """Of what is loaded or stored."""
+        return picked(self.index)
+
+    @property
+    def simple(self) -> bool:
+        """Whether every row has a place of its own, and none goes by its place twice."""
+        shape, rows = self.shape, self.expr.type.shape
+        if self.single or len(rows) != 1:
+            return self.single
+        again = isinstance(rows[0], str) and shape.count(rows[0]) > 1
+        return shape[self.dim : self.dim + 1] == rows and not again
+
+    @property
+    def whole(self) -> tuple[Index, ...]:
+        """The index of all positions."""
+        return (*self.index[: self.at], Span(0, self.size), *self.index[self.at + 1 :])
+
+
 class ComputedPlaces:
     """Which places of a nest are computed."""
 
     def __init__(self, kernel: ir.KernelIR, nest: ir.Loop) -> None:
         self._kernel, self._nest = kernel, nest
 
-    def dim(self, site: Load | Store) -> int | None:
-        """The first dimension whose place is computed; None where several have many places."""
+    def place(self, site: Load | Store) -> ComputedPlace | None:
+        """The first place that is computed; None where several dimensions have many places."""
         gathers = [d for d, entry in enumerate(site.index) if isinstance(entry, Gather)]
         singles = [d for d, entry in enumerate(site.index) if self._single(entry)]
         far = _beside(site.index, gathers) or any(
             self._of_rows(inlined(e, self._values)) for e in picks(site)
         )
-        found = [*(gathers if far else ()), *singles]
-        return found[0] if found and len(gathers) <= 1 else None
+        found, shape = [*(gathers if far else ()), *singles], self._kernel.tensor(site.tensor).shape
+        if not found or len(gathers) > 1 or 0 in shape:
+            return None
+        return ComputedPlace(site.index, found[0], shape[found[0]])
 
     @cached_property
     def _values(self) -> Mapping[str, Expr]:

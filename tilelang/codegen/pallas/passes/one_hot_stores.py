@@ -17,9 +17,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tilelang import ir
-from tilelang.codegen.pallas.computed import ComputedPlaces, one_hot, product, selects_fit, spread
+from tilelang.codegen.pallas.computed import (
+    ComputedPlace,
+    ComputedPlaces,
+    one_hot,
+    product,
+    selects_fit,
+    spread,
+)
 from tilelang.codegen.pallas.target import Target, stays
-from tilelang.ir import Apply, At, Expr, Load, Store, Type, every_store
+from tilelang.ir import Apply, Expr, Load, Store, Type, every_store
 from tilelang.ir.lanes import arange, expanded
 from tilelang.ir.names import names_in, take
 from tilelang.ir.traversal import map_body, picked
@@ -52,59 +59,30 @@ def _found(
     kernel: ir.KernelIR, store: Store, computed: ComputedPlaces, target: Target
 ) -> _PickedStore | None:
     """A store to rows of one dimension, where vector memory holds all of the array."""
-    at, tensor = computed.dim(store), kernel.tensor(store.tensor)
-    if at is None or 0 in tensor.shape or tensor.dtype == "bool":
+    place, tensor = computed.place(store), kernel.tensor(store.tensor)
+    if place is None or not place.simple or tensor.dtype == "bool":
         return None
-    found = _PickedStore(store, at, tensor.shape[at], tensor.dtype)
-    rows = 1 if found.single or found.multiplied else target.rows(4)
-    fits = found.simple and selects_fit(tensor.shape, rows, target)
+    found = _PickedStore(store, place, tensor.dtype)
+    rows = 1 if place.single or found.multiplied else target.rows(4)
+    fits = found.by_rows and selects_fit(tensor.shape, rows, target)
     return found if fits and stays(tensor.shape, tensor.dtype, target, stored=True) else None
 
 
 @dataclass(frozen=True)
 class _PickedStore:
-    """A store whose dimension `at`, of so many positions, has a computed place."""
+    """A store whose place is computed, to an array of a dtype."""
 
     store: Store
-    at: int
-    size: int
+    place: ComputedPlace
     dtype: str
 
     @property
-    def single(self) -> bool:
-        """Whether it is one place, of all that is stored."""
-        return isinstance(self.store.index[self.at], At)
-
-    @property
-    def _place(self) -> Expr:
-        entry = self.store.index[self.at]
-        assert isinstance(entry, At | ir.Gather)
-        return entry.expr
-
-    @property
-    def _dim(self) -> int:
-        """The dimension of the value that goes by the places, or would."""
-        return sum(not isinstance(entry, At) for entry in self.store.index[: self.at])
-
-    @property
-    def _wanted(self) -> tuple[ir.Dim, ...]:
-        """The shape of what is stored."""
-        return picked(self.store.index)
-
-    @property
-    def simple(self) -> bool:
-        """Whether every row has a place of its own, and none goes by its place twice."""
-        shape, place = self._wanted, self._place.type.shape
-        once = self.single or shape[self._dim : self._dim + 1] == place
-        return once and (not place or shape.count(place[0]) == 1) and self._by_rows
-
-    @property
-    def _by_rows(self) -> bool:
+    def by_rows(self) -> bool:
         """Whether the mask, too, is one of whole rows: the last one of a row is, then."""
         mask = self.store.mask
-        if self.single or self.store.combine is not None or mask is None:
+        if self.place.single or self.store.combine is not None or mask is None:
             return True
-        here = len(self._wanted) - 1 - self._dim
+        here = len(self.place.shape) - 1 - self.place.dim
         sizes = tuple(reversed(mask.type.shape))
         return all(size == 1 for place, size in enumerate(sizes) if place != here)
 
@@ -112,13 +90,13 @@ class _PickedStore:
     def multiplied(self) -> bool:
         """Whether rows of numbers, or columns, are put together, which matrix units do."""
         added = self.store.combine is None or (self.store.combine == "add" and is_float(self.dtype))
-        return not self.single and added and len(self._wanted) == 2
+        return not self.place.single and added and len(self.place.shape) == 2
 
     def made(self, taken: set[str]) -> ir.Body:
         """The store of the whole dimension, whose names are taken from then on."""
         store, combine = self.store, self.store.combine
         if combine is None:
-            return (self._placed(),) if self.single else self._last_ones(taken)
+            return (self._placed(),) if self.place.single else self._last_ones(taken)
         mask = None if store.mask is None or store.mask.type.shape else store.mask
         old = self._old(mask)
         value = binary(combine, old, self._reduced(combine, self._hit), store.loc)
@@ -126,11 +104,11 @@ class _PickedStore:
 
     def _placed(self) -> Store:
         """The store of one place: what is there elsewhere, and where the mask says so, stays."""
-        store, loc, dim, mask = self.store, self.store.loc, self._dim, self.store.mask
+        store, loc, dim, mask = self.store, self.store.loc, self.place.dim, self.store.mask
         old = self._old(None)
         hit = spread(self._hit(1), old.type.rank, dim)
         if mask is not None and mask.type.shape:
-            mask = expanded(broadcast(mask, self._wanted, loc), dim)
+            mask = expanded(broadcast(mask, self.place.shape, loc), dim)
         if mask is not None:
             hit = binary("logical_and", hit, mask, loc)
         value = where(hit, expanded(self._value("add"), dim), old, loc)
@@ -147,7 +125,7 @@ class _PickedStore:
             same = binary("eq", expanded(self._number(), axis), expanded(last, 1 - axis), loc)
             return binary("logical_and", self._hit(axis), same, loc)
 
-        some = spread(binary("ge", last, 0, loc), old.type.rank, self._dim)
+        some = spread(binary("ge", last, 0, loc), old.type.rank, self.place.dim)
         value = where(some, self._reduced("add", hit), old, loc)
         return number, replace(store, index=old.index, value=value, mask=None)
 
@@ -155,7 +133,7 @@ class _PickedStore:
         """[rows of the array]: the number of the last place that picks each, or -1."""
         loc, hit, mask = self.store.loc, self._hit(1), self.store.mask
         if mask is not None and mask.type.shape:
-            mask = expanded(reshape(mask, self._place.type.shape, loc), 1)
+            mask = expanded(reshape(mask, self.place.expr.type.shape, loc), 1)
         if mask is not None:
             hit = binary("logical_and", hit, mask, loc)
         number = where(hit, expanded(self._number(), 1), ir.Const(-1, Type((), "int32")), loc)
@@ -163,22 +141,21 @@ class _PickedStore:
 
     def _number(self) -> Expr:
         """[places]: their numbers."""
-        (rows,) = self._place.type.shape
+        (rows,) = self.place.expr.type.shape
         kind = Type((rows,), "int32")
         return ir.TileIndex(rows, kind) if isinstance(rows, str) else arange(rows)
 
     def _old(self, mask: Expr | None) -> Load:
         """What the whole dimension holds."""
-        store, at = self.store, self.at
-        index = (*store.index[:at], ir.Span(0, self.size), *store.index[at + 1 :])
+        index, store = self.place.whole, self.store
         return Load(store.tensor, index, Type(picked(index), self.dtype), mask, loc=store.loc)
 
     def _reduced(self, combine: str, hit: Callable[[int], Expr]) -> Expr:
         """[rows of the array, ...]: what the values of each are together."""
-        loc, dim = self.store.loc, self._dim
+        loc, dim = self.store.loc, self.place.dim
         value = self._value(combine)
-        if self.single:
-            here = spread(hit(1), len(self._wanted) + 1, dim)
+        if self.place.single:
+            here = spread(hit(1), len(self.place.shape) + 1, dim)
             return where(here, expanded(value, dim), self._nothing(combine), loc)
         if self.multiplied and not dim:
             return product(hit(0), value, loc)
@@ -193,13 +170,13 @@ class _PickedStore:
 
     def _hit(self, axis: int) -> Expr:
         """[place, row], or [row, place] with `axis` 0: which row a place picks."""
-        return one_hot(self._place, self.size, axis, self.store.loc)
+        return one_hot(self.place.expr, self.place.size, axis, self.store.loc)
 
     def _value(self, combine: str) -> Expr:
         """What every row is combined with; that changes nothing where a mask leaves it out."""
         store, loc = self.store, self.store.loc
         new = store.value if store.combine is None else store.operands[1]
-        value = broadcast(new, self._wanted, loc)
+        value = broadcast(new, self.place.shape, loc)
         if store.combine is None or store.mask is None or not store.mask.type.shape:
             return value
         return where(store.mask, value, self._nothing(combine), loc)
