@@ -204,6 +204,27 @@ def test_what_is_measured_by_others_comes_behind_them():
         np.testing.assert_allclose(got, sums(x, counts), rtol=1e-4, atol=1e-4)
 
 
+@tile.kernel
+def with_what_nobody_reads(x, lens):
+    """A loop whose value is never used has no axis, either, once it is gone."""
+    y = hl.zeros([x.shape[0]], dtype=hl.float32)
+    for b in hl.grid(x.shape[0]):
+        acc, unused = 0.0, 0.0
+        for t in hl.tile(lens[b, :].amax(0), max_extent=x.shape[1]):
+            acc = acc + x[b, t].sum()
+        for u in hl.tile(x.shape[1]):
+            unused = unused + x[b, u].sum()
+        y[b] = acc
+    return y
+
+
+@pytest.mark.parametrize("target", ["cpu", "tpu:v5e"])
+def test_loops_that_nobody_reads(target):
+    x = floats(5, 140)
+    got = again(with_what_nobody_reads)(x, LENS, target=target)
+    np.testing.assert_allclose(got, sums(x, LENS.max(1)), rtol=1e-4, atol=1e-4)
+
+
 def test_no_vector_lies_in_scalar_memory():
     specs = tile.spec((5, 140), "float32"), tile.spec((5, 3), "int32")
     for kernel, last in (

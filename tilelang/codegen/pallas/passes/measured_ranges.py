@@ -31,6 +31,7 @@ from tilelang.ir.traversal import (
     map_stmt,
     rebuilding,
     rewrite,
+    statements,
     walk,
 )
 from tilelang.language.build import binary, cast
@@ -61,7 +62,13 @@ def measured_ranges(kernel: KernelIR) -> KernelIR:
     every = tuple(axes.values())
     left = drop_unused(tuple(body), every)  # names that ranges alone read
     nests = tuple(loop for loop in left if isinstance(loop, Loop))
-    return replace(kernel, tensors=(*kernel.tensors, *tensors), axes=every, body=nests)
+    looped = {stmt.axis for stmt in statements(nests) if isinstance(stmt, Loop)}
+    return replace(
+        kernel,
+        tensors=(*kernel.tensors, *tensors),
+        axes=tuple(a for a in every if a.name in looped),
+        body=nests,
+    )
 
 
 def _within(
