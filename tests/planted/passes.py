@@ -1038,7 +1038,7 @@ MUTATIONS = (
         test_turns_at_once.test_turns_are_as_many_as_there_are_and_fewer_of_large_states,
     ),
     Mutation(
-        "ranges are computed from vectors", inline_indices, "of_vectors", lambda expr: None,
+        "ranges are computed from vectors", inline_indices, "of_vectors", lambda expr: False,
         test_measured_ranges.test_others_stay,
     ),
     Mutation(

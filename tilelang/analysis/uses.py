@@ -128,14 +128,14 @@ def reads_memory(expr: Expr) -> bool:
     return next(loads(expr), None) is not None
 
 
-def of_vectors(expr: Expr) -> Apply | Var | None:
-    """What of an expression no scalar memory has: a result of whole vectors, or a carried value."""
+def of_vectors(expr: Expr) -> bool:
+    """Whether it has what no scalar memory has: a result of whole vectors, or a carried value."""
     for part in walk(expr):
         match part:
             case Var():
-                return part
+                return True
             case Apply(op, args) if op not in OF_LANES and not (op == "full" and not args):
-                return part
+                return True
             case _:
                 pass
-    return None
+    return False

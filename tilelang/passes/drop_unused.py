@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from .. import ir
-from ..ir import edges_of, read_by, statement_exprs, statements
+from ..ir import edges_of, every_loop, read_by, statement_exprs, statements
 from ..ir.traversal import map_body
 
 
@@ -39,6 +39,15 @@ def drop_unused(
                 assert_never(stmt)
 
     return map_body(body, keep)
+
+
+def used(kernel: ir.KernelIR) -> ir.KernelIR:
+    """The kernel without values and loops that nothing needs any more, and their axes."""
+    body = drop_unused(kernel.body, kernel.axes)
+    kept = {loop.axis for loop in every_loop(body)}
+    axes = tuple(a for a in kernel.axes if a.name in kept)
+    nests = tuple(loop for loop in body if isinstance(loop, ir.Loop))
+    return replace(kernel, axes=axes, body=nests)
 
 
 def _needed(body: ir.Body, wanted: Iterable[str]) -> set[str]:

@@ -44,7 +44,7 @@ def _resolved(expr: ir.Expr, values: Values, loc: Loc | None) -> ir.Expr:
     carried = next(read_by((found,)), None)
     if carried is not None:
         what = f"depends on {values.users.get(carried, carried)}, which a loop changes"
-    elif not found.type.shape and of_vectors(found) is not None:
+    elif not found.type.shape and of_vectors(found):
         what = "is computed from whole vectors"
     else:
         return found

@@ -11,12 +11,11 @@ So it can be split as any loop can.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from ..analysis import analyze
 from ..analysis.facts import Facts
-from ..ir import Apply, KernelIR, Span, every_access, every_loop
-from ..passes.drop_unused import drop_unused
+from ..ir import Apply, KernelIR, Span, every_access
+from ..passes.drop_unused import used
 from ..passes.static_lanes import Key, StaticLanes
 from ..passes.tile_columns import tile_columns
 from ..passes.tile_sums import tile_sums
@@ -38,15 +37,8 @@ def over_whole(kernel: KernelIR, place: tuple[str, int]) -> KernelIR:
         return [key for key in lanes.along(*place) if key not in lanes.mixed]
 
     made = tile_sums(kernel, summed)
-    made = made if made is kernel else _used(made)
+    made = made if made is kernel else used(made)
     return tile_columns(made, columns)[0]
-
-
-def _used(kernel: KernelIR) -> KernelIR:
-    """The kernel without values and loops that nothing needs any more."""
-    body = drop_unused(kernel.body, kernel.axes)
-    kept = {loop.axis for loop in every_loop(body)}
-    return replace(kernel, body=body, axes=tuple(a for a in kernel.axes if a.name in kept))
 
 
 def taken_whole(ir: KernelIR) -> list[tuple[str, int]]:

@@ -1,7 +1,8 @@
-"""ComputedPlaces places: positions that are made of more than what scalar memory holds.
+"""Computed places: positions that are made of more than what scalar memory holds.
 
 TPUs address rows by numbers of scalar memory, where nothing is computed from vectors, and no loop
-carries anything.  What is at such a place is picked from the whole dimension, by a one-hot.
+carries anything; and columns by none.  What is at such a place is picked from the whole dimension,
+by a one-hot.
 """
 
 from __future__ import annotations
@@ -110,12 +111,12 @@ class ComputedPlaces:
         return frozenset(_not_held(self._kernel, self._nest))
 
     def _single(self, entry: Index) -> bool:
-        return isinstance(entry, At) and of_vectors(inlined(entry.expr, self._values)) is not None
+        return isinstance(entry, At) and of_vectors(inlined(entry.expr, self._values))
 
     def _of_rows(self, expr: Expr) -> bool:
         """Whether a number of each row is made of more than what lies in scalar memory."""
         far = any(load.tensor in self._far for load in loads(expr))
-        return far or of_vectors(expr) is not None
+        return far or of_vectors(expr)
 
 
 def _beside(index: tuple[Index, ...], gathers: list[int]) -> bool:

@@ -52,18 +52,15 @@ def gather_ahead(kernel: ir.KernelIR, asked: str | None, target: Target) -> ir.K
     )
 
 
-def is_ahead(
-    kernel: ir.KernelIR,
-    nest: ir.Loop,
-    load: ir.Load,
-    asked: str | None,
-    target: Target,
+def ahead_of(
+    kernel: ir.KernelIR, nest: ir.Loop, load: ir.Load, asked: str | None, target: Target,
     copied: bool,
-) -> bool:
-    """Whether XLA puts together what a load in a nest picks; `copied` if nothing else is done."""
-    ahead = None if asked == "inside" else _ahead(kernel, load, kernel.stored((nest,)))
-    worth = ahead and (asked or _worth(kernel, load, ahead, target, copied))
-    return bool(worth)
+) -> Ahead | None:  # fmt: skip
+    """How XLA puts together what a load in a nest picks; `copied` if nothing else is done."""
+    found = None if asked == "inside" else _ahead(kernel, load, kernel.stored((nest,)))
+    if found is None or not (asked or _worth(kernel, load, found, target, copied)):
+        return None
+    return found
 
 
 def copies(stmt: ir.Stmt) -> bool:
@@ -77,12 +74,12 @@ def _nest(
     views: dict[ir.View, ir.Tensor],
 ) -> ir.Loop:  # fmt: skip
     """One nest; the views that it reads are added."""
-    own = kernel.stored((loop,))
 
     def read(expr: ir.Expr, copied: bool) -> ir.Expr | None:
-        if not isinstance(expr, ir.Load) or (ahead := _ahead(kernel, expr, own)) is None:
+        if not isinstance(expr, ir.Load):
             return None
-        if not is_ahead(kernel, loop, expr, asked, target, copied):
+        ahead = ahead_of(kernel, loop, expr, asked, target, copied)
+        if ahead is None:
             return None
         view = ir.View(expr.tensor, "take", (ahead.at, *ahead.order), ahead.index)
         if view not in views:

@@ -31,11 +31,10 @@ from tilelang.ir.traversal import (
     map_stmt,
     rebuilding,
     rewrite,
-    statements,
     walk,
 )
 from tilelang.language.build import binary, cast
-from tilelang.passes.drop_unused import drop_unused
+from tilelang.passes.drop_unused import used
 
 Around = tuple[int, tuple[tuple[str, tuple[int, int]], ...]]  # how many before it; axis -> range
 
@@ -59,16 +58,9 @@ def measured_ranges(kernel: KernelIR) -> KernelIR:
         axes |= {a.name: a for a in found.axes}
     if not tensors:
         return kernel
-    every = tuple(axes.values())
-    left = drop_unused(tuple(body), every)  # names that ranges alone read
-    nests = tuple(loop for loop in left if isinstance(loop, Loop))
-    looped = {stmt.axis for stmt in statements(nests) if isinstance(stmt, Loop)}
-    return replace(
-        kernel,
-        tensors=(*kernel.tensors, *tensors),
-        axes=tuple(a for a in every if a.name in looped),
-        body=nests,
-    )
+    every = (*kernel.tensors, *tensors)
+    made = replace(kernel, tensors=every, axes=tuple(axes.values()), body=tuple(body))
+    return used(made)  # some names ranges alone read
 
 
 def _within(

@@ -31,7 +31,7 @@ from tilelang.language.build import binary, cast, reduce, where
 from tilelang.language.dtypes import wide_of
 from tilelang.language.shapes import transpose
 
-from .gather_ahead import copies, is_ahead
+from .gather_ahead import ahead_of, copies
 
 
 def one_hot_loads(kernel: ir.KernelIR, target: Target, gathers: str | None = None) -> ir.KernelIR:
@@ -50,7 +50,7 @@ def _nest(kernel: ir.KernelIR, nest: ir.Loop, target: Target, gathers: str | Non
         inner = map_children(expr, partial(read, copied=copied))
         if not isinstance(expr, Load) or not isinstance(inner, Load):
             return inner
-        if is_ahead(kernel, nest, inner, gathers, target, copied):
+        if ahead_of(kernel, nest, inner, gathers, target, copied):
             return inner
         load = _found(kernel, inner, computed.place(expr), target)
         if load is None:

@@ -10,7 +10,7 @@ from itertools import product
 from tilelang.codegen.pallas.passes.block_groups import of_groups
 from tilelang.codegen.pallas.passes.index_tiles import picks_rows
 from tilelang.codegen.pallas.target import Target
-from tilelang.ir import KernelIR, Loop, statements
+from tilelang.ir import KernelIR, every_loop
 from tilelang.schedule.blocks import named
 from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
@@ -65,9 +65,8 @@ def _chosen(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
         alone = _in_fitting_pieces(problem, config, found.plan, alone) if best is alone else best
     elif not rank.provable(alone):
         whole = _blocked_at_all(problem, config, target)
-        if whole and worth.UNPROVED_WORTH * (_seconds(at_once(whole)) + taken(whole)) < _seconds(
-            alone
-        ):
+        took = _seconds(at_once(whole)) + taken(whole) if whole else 0.0
+        if whole and worth.UNPROVED_WORTH * took < _seconds(alone):
             alone = _told(problem, config, whole, _judged(alone).guess)
     return alone if alone.groups else _in_turns(problem, config, alone)
 
@@ -411,7 +410,7 @@ def _with_blocks(
     """
     nests, settled = _nests(problem.ir), problem.settled
     better = dict[int, tuple[float, str]]()
-    for name in (g for g in tuple(grids) if g not in problem.settled):
+    for name in (g for g in grids if g not in problem.settled):
         settled |= {name}
         others = {n for n, nest in nests.items() if least and nest != nests[name]}
         found = _planned(problem, config, target, (name,), change, settled | others)
@@ -427,8 +426,7 @@ def _with_blocks(
 
 def _nests(ir: KernelIR) -> dict[str, int]:
     """In which of the loops in a row every loop is."""
-    return {stmt.axis: n for n, nest in enumerate(ir.body) for stmt in statements((nest,))
-            if isinstance(stmt, Loop)}  # fmt: skip
+    return {loop.axis: n for n, nest in enumerate(ir.body) for loop in every_loop((nest,))}
 
 
 def _planned(
@@ -437,9 +435,9 @@ def _planned(
 ) -> tuple[float, Plan] | None:  # fmt: skip
     """The plan in which these loops have blocks, and none of those that are settled gets one."""
     made = attempted(lambda: reduce(change, names, problem))
-    found = (
-        made if isinstance(made, Refusal) else plan(replace(made, settled=settled), config, target)
-    )
+    if isinstance(made, Refusal):
+        return None
+    found = plan(replace(made, settled=settled), config, target)
     if isinstance(found, Refusal):
         return None
     groups = tuple((name, dict(found.blocks)[name]) for name in names)
