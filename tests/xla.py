@@ -50,12 +50,9 @@ FULL: Flags = {name: _DEFAULTS[name] for name in CHEAP}
 
 
 def assert_same(found: ArrayLike, wanted: ArrayLike) -> None:
-    """Two programs give the same bits; of another XLA, which sums in an order that depends on the
-    shapes of a program, the same numbers."""
-    if pinned():
-        np.testing.assert_array_equal(found, wanted)
-    else:
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    """Two programs give the same numbers: in which order XLA sums goes by the shapes of a program,
+    and by the CPU."""
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 def compile_cheaply() -> None:

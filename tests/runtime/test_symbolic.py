@@ -41,7 +41,7 @@ def cuts(rows):
 
 @pytest.mark.parametrize("gradient", [False, True])
 def test_one_program_serves_every_number_of_rows(gradient):
-    """The same bits as a program for the number; rows in no group are zero."""
+    """The same as a program for the number; rows in no group are zero."""
 
     def of(kernel):
         def run(x, w, offsets):
