@@ -26,6 +26,7 @@ from tests.fuzzing.inputs import case
 from tests.fuzzing.kept import kept
 from tests.fuzzing.layered import layered
 from tests.fuzzing.limited import limited
+from tests.fuzzing.mirrored import mirrored
 from tests.fuzzing.mixed import mixed
 from tests.fuzzing.narrow import narrowed
 from tests.fuzzing.parted import parted
@@ -104,6 +105,7 @@ LIMITED = 0.08  # of the programs
 TAILED = 0.08  # of the programs that store whole columns
 MIXED = 0.1  # of the programs with tiles
 DERIVED = 0.12  # of the programs
+MIRRORED = 0.1  # of the programs with loops over single positions
 FOLDED = 0.12  # of the programs with columns that nothing sums along
 AS_THEY_ARE = 0.7  # of those, which changes make something else of
 LAST = (
@@ -118,6 +120,7 @@ LAST = (
     ("tailed", tailed, TAILED),
     ("mixed", mixed, MIXED),
     ("derived", derived, DERIVED),
+    ("mirrored", mirrored, MIRRORED),
 )  # changes that others know nothing of, in this order
 
 

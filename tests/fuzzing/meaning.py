@@ -210,7 +210,8 @@ def _loop(run: Run, axis: str, body: tuple[Statement, ...], values: dict[str, Na
     single = run.program.axis(axis).kind == "grid"
     size = 1 if single else _size(run, axis) or max(end - begin, 1)
     for first in range(begin, end, size):
-        step = _turn(run, axis, first) if single else np.arange(first, min(first + size, end))
+        turn = begin + end - 1 - first if run.program.axis(axis).mirrored else first
+        step = _turn(run, axis, turn) if single else np.arange(first, min(first + size, end))
         at = _inserted(run, axis, step)
         inner = replace(run, at=at, begin=dict(run.begin))
         inner.begin[axis] = _first(run, axis)

@@ -38,6 +38,7 @@ class Axis:
     order    of a grid loop: the tensor that says at which position each of its turns is
     inside   the tile whose positions the range is; offsets are where those count from
     measured whether the end that memory has is computed of a vector
+    mirrored of a grid loop: its turns come to the last position first
     """
 
     name: str
@@ -57,11 +58,12 @@ class Axis:
     order: str = ""
     inside: str = ""
     measured: bool = False
+    mirrored: bool = False
 
     @property
     def loop(self) -> str:
         """What its loop counts, in the words of an author."""
-        return f"{self.name}_turn" if self.order else self.name
+        return f"{self.name}_turn" if self.order or self.mirrored else self.name
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,8 @@ def _simpler_axis(axis: Axis) -> Iterator[Axis]:
         yield replace(axis, page=1)
     if axis.order:
         yield replace(axis, order="")
+    if axis.mirrored:
+        yield replace(axis, mirrored=False)
     if axis.measured:
         yield replace(axis, measured=False)
     if not axis.offsets and axis.kind != "full":

@@ -303,14 +303,17 @@ def _loop(scope: Scope, loop: Loop) -> list[str]:
     if loop.joint and isinstance(inner, Loop) and len(loop.body) == 1:
         other = scope.program.axis(inner.axis)
         if other.kind == axis.kind and axis.name not in (other.of, other.until):
-            body = _turn(axis) + _turn(other) + _block(inside.inside(inner.axis), inner.body)
+            body = _turn(scope, axis) + _turn(scope, other)
+            body += _block(inside.inside(inner.axis), inner.body)
             return [f"for {axis.loop}, {other.loop} in {_joint(scope, axis, other)}:", *_in(body)]
     head = f"for {axis.loop} in hl.{axis.kind}({_range(scope, axis)}):"
-    return [head, *_in(_turn(axis) + _block(inside, loop.body) or ["pass"])]
+    return [head, *_in(_turn(scope, axis) + _block(inside, loop.body) or ["pass"])]
 
 
-def _turn(axis: Axis) -> list[str]:
-    """Where a turn of a loop is whose order memory says."""
+def _turn(scope: Scope, axis: Axis) -> list[str]:
+    """Where a turn of a loop is whose order memory says, or that goes backwards."""
+    if axis.mirrored:
+        return [f"{axis.name} = {_bounds(scope.program, axis)[1]} - 1 - {axis.loop}"]
     return [f"{axis.name} = {axis.order}[{axis.loop}]"] if axis.order else []
 
 
@@ -319,12 +322,18 @@ def _in(lines: list[str]) -> list[str]:
 
 
 def _range(scope: Scope, axis: Axis) -> str:
-    begin, end = _bounds(scope.program, axis)
+    begin, end = _turns(scope.program, axis)
     end = f"({end} + hl.arange(2)).amin(0)" if axis.measured else end
     given = end if begin == "0" else f"{begin}, {end}"
     ragged = axis.offsets or axis.length
     given += f", max_extent={scope.length(axis)}" if ragged and axis.bounded else ""
     return given + (f", block_size={axis.block}" if axis.block else "")
+
+
+def _turns(program: Program, axis: Axis) -> tuple[str, str]:
+    """What its loop counts through: a mirrored one from 0."""
+    begin, end = _bounds(program, axis)
+    return ("0", f"{end} - {begin}") if axis.mirrored and begin != "0" else (begin, end)
 
 
 def _bounds(program: Program, axis: Axis) -> tuple[str, str]:
@@ -356,7 +365,7 @@ def _first(axis: Axis, more: str = "") -> str:
 
 
 def _joint(scope: Scope, first: Axis, second: Axis) -> str:
-    begins, ends = zip(*(_bounds(scope.program, axis) for axis in (first, second)))
+    begins, ends = zip(*(_turns(scope.program, axis) for axis in (first, second)))
     sizes = f", max_extent=[{scope.length(first)}, {scope.length(second)}]"
     ragged = any(a.offsets or a.length for a in (first, second))
     bounded = sizes if ragged else ""

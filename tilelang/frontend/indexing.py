@@ -19,7 +19,7 @@ from ..language.handles import BlockHandle, TensorHandle, TileHandle
 from ..language.shapes import expand_dims, narrow, squeeze
 from ..language.values import as_expr, number_of
 from .hosting import counted, is_value, iterated, really
-from .positions import bound_extent, check_along, grid_axis, shifted
+from .positions import bound_extent, check_along, grid_step, shifted
 from .scope import Here, evaluate
 from .tensors import current
 
@@ -129,8 +129,11 @@ def _computed(
     _check_index_type(tensor, value, loc)
     draft, value = here.draft, cast(value, "int32", loc)
     if not value.type.rank:
-        if (grid := grid_axis(draft, value)) is not None:
-            bound_extent(here, grid, tensor.shape[dim], masked)
+        if (grid := grid_step(draft, value)) is not None:
+            axis, by, moved = grid
+            bound_extent(here, axis, -(-tensor.shape[dim] // abs(by)), masked)
+            if moved:
+                draft.shifted.setdefault(axis, loc)
         return ir.At(value), []
     if (found := shifted(draft, value, loc)) is None:
         return ir.Gather(value), list(value.type.shape)

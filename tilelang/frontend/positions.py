@@ -57,20 +57,54 @@ def _further(base: Shifted | None, op: str, by: ir.Expr, loc: Loc) -> Shifted | 
     return axis, by
 
 
-def grid_axis(draft: Draft, expr: ir.Expr) -> str | None:
-    """The axis of g and g + k; None for any other expression."""
+def grid_step(draft: Draft, expr: ir.Expr) -> tuple[str, int, bool] | None:
+    """The grid axis that a position counts, by how many a turn, and whether from elsewhere.
+
+    g + k       g, 1      offsets[g + 1] - 1 - i    i, -1      8 * a + b    b, 1: of two the inner
+
+    None where another part may change from turn to turn: what is carried, or said inside.
+    """
 
     def leaf(part: ir.Expr) -> Linear | None:
         match part:
-            case ir.GridIndex():
-                return {part: 1}, 0
-            case ir.Var(name) if name in draft.definitions:
-                return linear(draft.definitions[name], leaf)
+            case ir.Var(name):
+                known = draft.definitions.get(name)
+                return None if known is None else linear(known, leaf)
             case _:
-                return None
+                return {part: 1}, 0
 
-    terms, _ = linear(expr, leaf) or ({}, 0)
-    return next(iter(terms)).axis if list(terms.values()) == [1] else None
+    terms, rest = linear(expr, leaf) or ({}, 0)
+    order = {name: i for i, name in enumerate(draft.axes)}
+    grids = [part for part in terms if isinstance(part, ir.GridIndex)]
+    if not grids:
+        return None
+    found = max(grids, key=lambda part: order[part.axis])
+    others = [part for part in terms if part is not found]
+    if not all(_before(draft, part, order, found.axis) for part in others):
+        return None
+    return found.axis, terms[found], bool(rest or others)
+
+
+def _before(draft: Draft, expr: ir.Expr, order: dict[str, int], axis: str) -> bool:
+    """Whether the loop over the axis finds the value ready: of axes around it, and of memory."""
+    for part in ir.walk(expr):
+        match part:
+            case ir.GridIndex(other) | ir.TileIndex(other) | ir.TileScalar(other):
+                if order[other] >= order[axis]:
+                    return False
+            case ir.Load() if any(order[other] >= order[axis] for other in _along(part)):
+                return False
+            case ir.Var(name):
+                known = draft.definitions.get(name)
+                if known is None or not _before(draft, known, order, axis):
+                    return False
+            case _:
+                pass
+    return True
+
+
+def _along(load: ir.Load) -> list[str]:
+    return [index.axis for index in load.index if isinstance(index, ir.Along)]
 
 
 # ---------------------------------------------------------------- limits
