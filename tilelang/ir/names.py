@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
+from functools import partial
 from itertools import count
 
 from .kernel import KernelIR
-from .traversal import statements
-from .types import Assign, Loop
+from .traversal import map_children, map_index, map_stmt, statements
+from .types import (
+    Along,
+    Assign,
+    Expr,
+    GridIndex,
+    Index,
+    Load,
+    Loop,
+    Stmt,
+    TileIndex,
+    TileScalar,
+    Type,
+    Var,
+)
 
 
 def first_free(wish: str, busy: Callable[[str], bool]) -> str:
@@ -58,3 +73,45 @@ def unique(ir: KernelIR, name: str, suffix: str) -> str:
         return wish in taken or wish.removesuffix("_ref") in taken - {name}
 
     return f"{first_free(name, busy)}_{suffix}"
+
+
+def renamed(expr: Expr, names: Mapping[str, str]) -> Expr:
+    """An expression under other names of axes and values."""
+
+    def name(old: str) -> str:
+        return names.get(old, old)
+
+    shape = tuple(name(d) if isinstance(d, str) else d for d in expr.type.shape)
+    inner = map_children(expr, partial(renamed, names=names))
+    match replace(inner, type=Type(shape, expr.type.dtype)):
+        case Load() as made:
+            return replace(made, index=tuple(_along(entry, names) for entry in made.index))
+        case GridIndex() | TileIndex() | TileScalar() as made:
+            return replace(made, axis=name(made.axis))
+        case Var() as made:
+            return replace(made, name=name(made.name))
+        case made:
+            return made
+
+
+def _along(entry: Index, names: Mapping[str, str]) -> Index:
+    if not isinstance(entry, Along):
+        return entry
+    return replace(entry, axis=names.get(entry.axis, entry.axis))
+
+
+def renamed_stmt(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
+    """A statement under other names, without what is in it."""
+    value = partial(renamed, names=names)
+    made = map_stmt(stmt, value, lambda entry: _along(map_index(entry, value), names))
+    match made:
+        case Assign(name):
+            return replace(made, name=names.get(name, name))
+        case Loop(axis):
+            carries = tuple(
+                replace(c, name=names.get(c.name, c.name), out=names.get(c.out, c.out))
+                for c in made.carries
+            )
+            return replace(made, axis=names.get(axis, axis), carries=carries)
+        case _:
+            return made

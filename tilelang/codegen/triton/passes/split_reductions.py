@@ -22,9 +22,9 @@ from math import prod
 from typing import assert_never
 
 from tilelang import ir
-from tilelang.ir import integers, map_children, statements
-from tilelang.ir.names import names_in, take
-from tilelang.ir.traversal import map_body, map_index, map_stmt
+from tilelang.ir import integers, statements
+from tilelang.ir.names import names_in, renamed_stmt, take
+from tilelang.ir.traversal import map_body
 
 OPS = ("add", "maximum", "minimum")  # that parts can be combined by
 FLOATS = ("float32", "bfloat16", "float16")  # that have infinities
@@ -208,7 +208,7 @@ def _combined(
     for outer in reversed(found.around):
         after = outer.body[len(_before(outer)) + 1 :]
         body = (replace(outer, body=(*_before(outer), *body, *after)),)
-    (only,) = map_body(body, lambda stmt: (_renamed(stmt, names),))
+    (only,) = map_body(body, lambda stmt: (renamed_stmt(stmt, names),))
     assert isinstance(only, ir.Loop)
     return only
 
@@ -246,37 +246,3 @@ def _bound(found: Reduction) -> list[str]:
             case _:
                 assert_never(stmt)
     return names
-
-
-def _renamed(stmt: ir.Stmt, names: Mapping[str, str]) -> ir.Stmt:
-    """A statement under other names, without what is in it."""
-
-    def name(old: str) -> str:
-        return names.get(old, old)
-
-    def along(entry: ir.Index) -> ir.Index:
-        return replace(entry, axis=name(entry.axis)) if isinstance(entry, ir.Along) else entry
-
-    def value(expr: ir.Expr) -> ir.Expr:
-        shape = tuple(name(d) if isinstance(d, str) else d for d in expr.type.shape)
-        match replace(map_children(expr, value), type=ir.Type(shape, expr.type.dtype)):
-            case ir.Load() as made:
-                return replace(made, index=tuple(map(along, made.index)))
-            case ir.GridIndex() | ir.TileIndex() | ir.TileScalar() as made:
-                return replace(made, axis=name(made.axis))
-            case ir.Var() as made:
-                return replace(made, name=name(made.name))
-            case made:
-                return made
-
-    made = map_stmt(stmt, value, lambda entry: along(map_index(entry, value)))
-    match made:
-        case ir.Assign():
-            return replace(made, name=name(made.name))
-        case ir.Loop():
-            carries = tuple(replace(c, name=name(c.name), out=name(c.out)) for c in made.carries)
-            return replace(made, axis=name(made.axis), carries=carries)
-        case ir.Store():
-            return made
-        case _:
-            assert_never(made)
