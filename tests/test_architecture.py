@@ -148,7 +148,7 @@ MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "
 BUDGET = {
     # multiples; lengths; sums without what cancels; positions, clamped in blocks; views; names
     # terms of a maximum, as those of a minimum; the operands of updates, for all who ask
-    "ir": 1818,  # bodies rebuilt; distances; a carried item of a tuple; picked shapes; lines; parts
+    "ir": 1880,  # bodies rebuilt; distances; a carried item of a tuple; picked shapes; renaming
     # moment.py: what expressions are worth, for the reference and for proofs
     "language": 4760,  # COMBINED_BY; cdiv, activations; parts; facts, kinds; a derivative for each
     # a constant that jit traces
@@ -158,7 +158,7 @@ BUDGET = {
     # what two parts that move a tile are together
     # jumps.py: what follows an early end is the other branch; while of host values
     # hints for items that are added to
-    "frontend": 5025,  # views that repeat elements or change places; what loops carry; words
+    "frontend": 5065,  # extents; views that repeat or change places; what loops carry; words
     # folds over tiles, what lags behind or changes places, what two put in order; single tiles
     # what loops carry alone orders; how many tiles arrays have room for, behind an `if` too
     # rows of tiles in uses, and that plans keep indices of loops in tiles below a limit
@@ -198,7 +198,7 @@ BUDGET = {
     # tiles of a fixed block that begin elsewhere than in memory
     # positions beside parts are parts; what to write where single numbers have no room
     # one_hot_updates.py: updates at places that are computed
-    "codegen.pallas": 25_175,  # wide_*.py, registers.py; flows; moved tiles; tables; one-hots
+    "codegen.pallas": 25_430,  # wide_*.py, registers.py; flows; moved tiles; one-hots; places
     # descriptors; specialized warps; space of configs; kinds of memory; interiors; cleared rows;
     # tiles of groups, loops without products that copy ahead; registers of what is alive, and of a
     # program; operands that are taken whole; products in batches; tables that are gathered from,
@@ -222,7 +222,7 @@ BUDGET = {
     # forked.py; offsets past a bucket; rules.py; FSDP; shared heads
     # second gradients in torch, of what forward saved
     # views, moved rows in buckets; of torch: names, traced sizes and numbers; words; refusals
-    "runtime": 8_279,  # loops for meshes; that XLA wraps; arrays that are apart; cut tiles
+    "runtime": 8_285,  # loops for meshes; that XLA wraps; arrays that are apart; cut tiles
     "aot": 1570,  # a worker that stays for JAX; tensor memory of sm_100; transfers beside kernels
     # the executor of compiled schedules; trials, on TPUs and GPUs, and the lock file
     "autotune": 2762,  # transfers of XLA; what cannot be tuned; schedules; answers of same code

@@ -10,7 +10,7 @@ from functools import cache
 
 from .. import ir
 from ..errors import Loc, ParseError
-from ..ir.integers import Linear, const, linear
+from ..ir.integers import Linear, anything, const, linear
 from ..ir.intervals import ANYTHING, Interval, interval
 from ..language.build import binary, unary
 from ..language.handles import TileHandle
@@ -71,7 +71,7 @@ def grid_step(draft: Draft, expr: ir.Expr) -> tuple[str, int, bool] | None:
                 known = draft.definitions.get(name)
                 return None if known is None else linear(known, leaf)
             case _:
-                return {part: 1}, 0
+                return anything(part)
 
     terms, rest = linear(expr, leaf) or ({}, 0)
     order = {name: i for i, name in enumerate(draft.axes)}

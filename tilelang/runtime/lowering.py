@@ -14,6 +14,7 @@ from ..analysis import again, analyze, refuse
 from ..analysis.facts import AxisFact, Facts
 from ..codegen.pallas import emit as pallas_emit
 from ..codegen.pallas.passes.measured_ranges import measured_ranges
+from ..codegen.pallas.passes.stored_places import stored_places
 from ..codegen.pallas.plan import search as pallas_search
 from ..codegen.pallas.plan import space as pallas_space
 from ..codegen.pallas.plan.types import Plan as PallasPlan
@@ -124,7 +125,7 @@ def _problem(ir: KernelIR, facts: Facts, target: Target) -> Problem:
     """What is planned: the kernel without what only its gradient asks about, and parts loaded."""
     made = separate_parts(drop_detached(ir))
     if not isinstance(target, TritonTarget):
-        made = measured_ranges(made)
+        made = stored_places(measured_ranges(made), target)
     return Problem(made, facts if made is ir else again(made, facts))
 
 

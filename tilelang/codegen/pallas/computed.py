@@ -78,6 +78,13 @@ class ComputedPlace:
         again = isinstance(rows[0], str) and shape.count(rows[0]) > 1
         return shape[self.dim : self.dim + 1] == rows and not again
 
+    def held(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """What a step holds of an array: of each dimension with another single place, one plane."""
+        places = enumerate(zip(self.index, shape, strict=True))
+        return tuple(
+            1 if isinstance(entry, At) and d != self.at else size for d, (entry, size) in places
+        )
+
     @property
     def whole(self) -> tuple[Index, ...]:
         """The index of all positions."""

@@ -95,7 +95,7 @@ class Measures:
         if expr.type.rank or expr.type.dtype not in ("int32", "bool") or not of_vectors(expr):
             return None
         grids = [a for a in around if a.kind == "grid"]
-        return self._measured(_Asked(axis, grids, expr, None))
+        return self._measured(_Measure(axis, grids, expr, None))
 
     def rows(self, around: Sequence[Axis], expr: Expr) -> Expr | None:
         """What the numbers of a tile's rows are in memory, at which the tile may be moved."""
@@ -110,7 +110,7 @@ class Measures:
             return None
         plain = rewrite(expr, partial(_unmoved, along=along))
         grids = [] if moved or tiles[0].static is None else [a for a in around if a.kind == "grid"]
-        return self._measured(_Asked(tiles[0], [*grids, tiles[0]], plain, along))
+        return self._measured(_Measure(tiles[0], [*grids, tiles[0]], plain, along))
 
     def loops(self) -> Iterator[Loop]:
         """Those that store what was measured, each behind what it reads."""
@@ -120,7 +120,7 @@ class Measures:
                 body = (Loop(axis.name, body, (), stores[0].loc),)
             yield from (loop for loop in body if isinstance(loop, Loop))
 
-    def _measured(self, asked: _Asked) -> Expr | None:
+    def _measured(self, asked: _Measure) -> Expr | None:
         key = asked.expr, asked.along
         if key not in self.known:
             ranges = {a.name: self._range(a, asked) for a in asked.around}
@@ -130,7 +130,7 @@ class Measures:
             )
         return self.known[key]
 
-    def _range(self, axis: Axis, asked: _Asked) -> tuple[int, int] | None:
+    def _range(self, axis: Axis, asked: _Measure) -> tuple[int, int] | None:
         """The positions of a loop; of one that memory ends, all that what is asked for has."""
         moved = asked.along is not None and asked.along.axis == axis.name and asked.along.offset
         if axis.static is not None and not moved:
@@ -168,7 +168,7 @@ class Measures:
     def _changes(self, tensor: str) -> bool:
         return tensor not in self.tensors and self.kernel.root(tensor) in self.stored
 
-    def _stored(self, asked: _Asked, ranges: Mapping[str, tuple[int, int]]) -> Expr:
+    def _stored(self, asked: _Measure, ranges: Mapping[str, tuple[int, int]]) -> Expr:
         """A load of what a loop of its own stores, which goes over these ranges."""
         axis, expr, loc = asked.axis, asked.expr, asked.axis.loc
         made = {load.tensor for load in loads(expr)} & self.tensors.keys()
@@ -202,7 +202,7 @@ class Measures:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Measure:
     """What is asked for: by which axis, by which of these it may go, and where its tile lies."""
 
     axis: Axis

@@ -31,6 +31,7 @@ class Target:
     products         dtypes of which it multiplies matrices
     refused          dtypes that it does not compute in at all
     strides          each row of a block can be turned by another number of lanes
+    ranked           bytes of which argmax and argmin over lanes keep no copies
     interpreted      nothing is compiled: no block, memory or operation is too much
 
     Source of the figures: limits that libtpu 0.0.42.1 enforced when kernels were compiled ahead of
@@ -49,6 +50,7 @@ class Target:
     products: frozenset[str] = PRODUCTS
     refused: frozenset[str] = frozenset({"float16"})
     strides: bool = True
+    ranked: int = 0
     interpreted: bool = False
 
     @staticmethod
@@ -102,7 +104,7 @@ def _targets() -> dict[str, Target]:
         "tpu:v5e": v5e,
         "tpu:v5p": Target("tpu:v5p", "TPU v5", 2, 16 * MIB, 64 * MIB),
         "tpu:v6e": Target("tpu:v6e", "TPU v6 lite", 1, 32 * MIB, 128 * MIB, wide=True),
-        "tpu:7x": Target("tpu:7x", "TPU7x", 1, 32 * MIB, 64 * MIB, wide=True),
+        "tpu:7x": Target("tpu:7x", "TPU7x", 1, 32 * MIB, 64 * MIB, wide=True, ranked=12 * MIB),
     }
 
 

@@ -25,7 +25,7 @@ def print_host(plan: Plan, names: list[Names]) -> list[str]:
     """The lines of the host function; it returns what the author did, then mutated inputs."""
     ir, block = plan.ir, Block(4)
     changed = [t for t in ir.tensors if t.mutated]
-    for tensor in changed:
+    for tensor in ir.tensors:
         if tensor.given is not None:
             block.put(tensor.name, _reshaped(tensor.name, tensor.shape, None))
     _print_views(

@@ -20,12 +20,13 @@ from tilelang.ir.names import unique
 from tilelang.ir.traversal import map_body, map_range, map_stmt
 
 
-def numbers_as_rows(kernel: ir.KernelIR) -> ir.KernelIR:
-    """The kernel with a last dimension of one in arrays of which numbers are picked and change.
+def numbers_as_rows(kernel: ir.KernelIR, others: Set[str] = frozenset()) -> ir.KernelIR:
+    """The kernel with a last dimension of one in arrays of which numbers are picked and change,
+    and in these others.
 
     The facts know them by their names: those stay with what is stored to.
     """
-    rows = frozenset(_picked(kernel))
+    rows = frozenset(_picked(kernel)) | others
     if not rows:
         return kernel
     seen = {t.view.source for t in kernel.tensors if t.view is not None and t.view.how != "reshape"}

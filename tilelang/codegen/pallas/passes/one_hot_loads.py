@@ -52,7 +52,7 @@ def _nest(kernel: ir.KernelIR, nest: ir.Loop, target: Target, gathers: str | Non
             return inner
         if ahead_of(kernel, nest, inner, gathers, target, copied):
             return inner
-        load = _found(kernel, inner, computed.place(expr), target)
+        load = picked_load(kernel, inner, computed.place(expr), target)
         if load is None:
             return inner
         found.append(expr)
@@ -70,7 +70,7 @@ def _nest(kernel: ir.KernelIR, nest: ir.Loop, target: Target, gathers: str | Non
     return made if found else nest
 
 
-def _found(
+def picked_load(
     kernel: ir.KernelIR, load: Load, place: ComputedPlace | None, target: Target
 ) -> _PickedLoad | None:
     """A load at computed places of one dimension, where vector memory holds all of the array."""
@@ -80,7 +80,8 @@ def _found(
     found = _PickedLoad(load, replace(place, index=load.index))
     selected = (place.size,) if found.multiplied else tensor.shape
     fits = place.single or selects_fit(selected, target.rows(4), target)
-    return found if fits and stays(tensor.shape, tensor.dtype, target, stored=False) else None
+    held = place.held(tensor.shape)
+    return found if fits and stays(held, tensor.dtype, target, stored=False) else None
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def one_hot_stores(kernel: ir.KernelIR, target: Target) -> ir.KernelIR:
         for nest in kernel.body
         for computed in [ComputedPlaces(kernel, nest)]
         for store in every_store((nest,))
-        if (made := _found(kernel, store, computed, target)) is not None
+        if (made := picked_store(kernel, store, computed.place(store), target)) is not None
     }
     if not found:
         return kernel
@@ -55,17 +55,18 @@ def one_hot_stores(kernel: ir.KernelIR, target: Target) -> ir.KernelIR:
     return replace(kernel, body=map_body(kernel.body, change))
 
 
-def _found(
-    kernel: ir.KernelIR, store: Store, computed: ComputedPlaces, target: Target
+def picked_store(
+    kernel: ir.KernelIR, store: Store, place: ComputedPlace | None, target: Target
 ) -> _PickedStore | None:
     """A store to rows of one dimension, where vector memory holds all of the array."""
-    place, tensor = computed.place(store), kernel.tensor(store.tensor)
+    tensor = kernel.tensor(store.tensor)
     if place is None or not place.simple or tensor.dtype == "bool":
         return None
     found = _PickedStore(store, place, tensor.dtype)
     rows = 1 if place.single or found.multiplied else target.rows(4)
     fits = found.by_rows and selects_fit(tensor.shape, rows, target)
-    return found if fits and stays(tensor.shape, tensor.dtype, target, stored=True) else None
+    held = place.held(tensor.shape)
+    return found if fits and stays(held, tensor.dtype, target, stored=True) else None
 
 
 @dataclass(frozen=True)

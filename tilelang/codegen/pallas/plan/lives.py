@@ -63,6 +63,7 @@ class Life:
     computed  what it computes, masks and products left out
     outer     what of that has no operand of its own shape but positions: rows with columns
     spread    values whose rows of lanes a reshape cuts into short ones, each with lanes of its own
+    ranked    values whose greatest or least is looked for, and whether along the lanes
     products  matrix products
     sums      of the rows of many groups
     mixed     what its value is made of, those of statements before it that it reads included
@@ -74,6 +75,7 @@ class Life:
     computed: tuple[Type, ...]
     outer: tuple[Type, ...]
     spread: tuple[Type, ...]
+    ranked: tuple[tuple[Type, bool], ...]
     products: tuple[Apply, ...]
     sums: tuple[GroupSum, ...]
     mixed: Mixed
@@ -104,16 +106,26 @@ def products(stmt: PStmt) -> Iterator[Apply]:
 
 def _life(stmt: PStmt, held: tuple[Type, int] | None, known: Mapping[str, Mixed]) -> Life:
     if isinstance(stmt, Inner):
-        return Life(stmt, held, (), (), (), (), (), Mixed(), lives(stmt.body))
+        return Life(stmt, held, (), (), (), (), (), (), Mixed(), lives(stmt.body))
     parts = tuple(parts_of(stmt))
     applied = [e for e in parts if isinstance(e, Apply)]
     computed = [e for e in applied if e.op not in {*SHAPES, "dot"} and e.type.dtype != "bool"]
     outer = tuple(e.type for e in computed if e.op in ELEMENTWISE and _is_outer(e))
     spread = tuple(e.type for e in applied if _is_spread(e))
+    ranked = tuple(_ranked(e) for e in applied if e.op in ("argmax", "argmin"))
     sums = tuple(e for e in parts if isinstance(e, GroupSum))
     tables = (e.type for e in parts if isinstance(e, Diagonals | LaneGather))
     types, own = (*(e.type for e in computed), *tables), tuple(products(stmt))
-    return Life(stmt, held, types, outer, spread, own, sums, _mixed(stmt.value, known), ())
+    return Life(stmt, held, types, outer, spread, ranked, own, sums, _mixed(stmt.value, known), ())
+
+
+def _ranked(expr: Apply) -> tuple[Type, bool]:
+    """What is looked through, as narrow as it was, and whether along its lanes."""
+    (value,) = expr.args
+    last = value.type.rank - 1
+    while isinstance(value, Apply) and value.op == "cast":
+        (value,) = value.args
+    return value.type, expr.attr("axis") == last
 
 
 def _mixed(expr: PExpr, known: Mapping[str, Mixed]) -> Mixed:

@@ -37,6 +37,7 @@ from .small_steps import (
     turns_of_small_steps,
 )
 from .types import Plan
+from .vectors import are_short, as_columns
 from .windows.flowing import at_once
 
 
@@ -56,7 +57,8 @@ def _chosen(problem: Problem, config: Config, target: Target) -> Plan | Refusal:
     found = _fastest(problem, config, target)
     if isinstance(found, Refusal):
         begun = _begun(problem, config, target) if problem.facts.fixed else None
-        return begun or _blocked_at_all(problem, config, target) or found
+        made = begun or _blocked_at_all(problem, config, target)
+        return made or _in_columns(problem, config, target, found) or found
     alone = cut(found.problem, found.plan, config.pieces)
     if isinstance(alone, Refusal):
         return alone
@@ -77,6 +79,13 @@ def _begun(problem: Problem, config: Config, target: Target) -> Plan | None:
         return None
     found = attempted(lambda: _chosen(problem, replace(config, windows="exact"), target))
     return None if isinstance(found, Refusal) else found
+
+
+def _in_columns(problem: Problem, config: Config, target: Target, found: Refusal) -> Plan | None:
+    """The plan with smaller tiles than vectors have, where those are short."""
+    other = as_columns(problem) if are_short(problem, config, target, found) else None
+    made = None if other is None else attempted(lambda: _chosen(other, config, target))
+    return made if isinstance(made, Plan) else None
 
 
 def _in_fitting_pieces(problem: Problem, config: Config, found: Plan, alone: Plan) -> Plan:
