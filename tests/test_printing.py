@@ -57,7 +57,7 @@ EXPRESSIONS = [
     (op("sum", A, axis=0, keepdim=True), "sum(a, axis=0, keepdim=True)"),
     (op("full", kind=Type(("tm", 4), "float32"), value=0.0), "full([tm, 4], float32, value=0.0)"),
     (op("reshape", A, kind=Type((2, "tm"), "int32")), "reshape(a, [2, tm])"),
-    (op("arange", kind=Type((4,), "int32"), start=0, step=1), "arange(int32, start=0, step=1)"),
+    (op("arange", kind=Type((4,), "int32"), start=0, step=1), "arange(4)"),
     (op("where", A, B, C), "where(a, b, c)"),
     (TM, "tm.index"),
     (TileScalar("tm", "begin"), "tm.begin"),

@@ -167,7 +167,7 @@ def test_planted_a_vector_that_nobody_reshapes(monkeypatch):
     monkeypatch.setattr(
         numbers_as_rows, "_with_one", lambda tensor: replace(tensor, shape=(*tensor.shape, 1))
     )
-    with pytest.raises(ValueError, match="pad_width|same number of dimensions"):
+    with pytest.raises(ValueError, match=r"pad_width|same number of dimensions"):
         test_values("tpu:v5e")
 
 

@@ -94,7 +94,7 @@ def test_of_integers_where_they_are_asked_for() -> None:
         """,
         """
         for t in tile(26):
-            at[t] = min(where(n[t, 0:20] == min(n[t, 0:20], axis=1, keepdim=True), arange(int32, start=0, step=1), 2147483647), axis=1)
+            at[t] = min(where(n[t, 0:20] == min(n[t, 0:20], axis=1, keepdim=True), arange(20), 2147483647), axis=1)
         """,
     )
 

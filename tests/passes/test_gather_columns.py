@@ -43,7 +43,7 @@ def test_one_column_is_summed_from_its_register_tile():
         """,
         """
         for t in tile(64):
-            y[t] = sum(where(expand_dims(arange(int32, start=128, step=1) == 130, axis=0), table[rows(ids[t]), 128:256], 0), axis=1) * 2.0
+            y[t] = sum(where(expand_dims(arange(128, 256) == 130, axis=0), table[rows(ids[t]), 128:256], 0), axis=1) * 2.0
         """,
     )
 
@@ -58,7 +58,7 @@ def test_a_column_of_the_last_register_tile_and_of_a_narrow_type():
         """,
         """
         for t in tile(64):
-            y[t] = cast(cast(sum(where(expand_dims(arange(int32, start=256, step=1) == 299, axis=0), cast(table[rows(ids[t]), 256:300], float32), 0), axis=1), bfloat16) * 2.0, float32)
+            y[t] = cast(cast(sum(where(expand_dims(arange(256, 300) == 299, axis=0), cast(table[rows(ids[t]), 256:300], float32), 0), axis=1), bfloat16) * 2.0, float32)
         """,
     )
 
@@ -73,7 +73,7 @@ def test_a_column_that_memory_says():
         """,
         """
         for t in tile(64):
-            y[t] = sum(where(expand_dims(arange(int32, start=0, step=1) == which[0], axis=0), table[rows(ids[t]), 0:8], 0), axis=1) * 2.0
+            y[t] = sum(where(expand_dims(arange(8) == which[0], axis=0), table[rows(ids[t]), 0:8], 0), axis=1) * 2.0
         """,
     )
 

@@ -62,7 +62,7 @@ ROW = "arange(int32, start=0, step=1)"
 def test_elements_that_change_lanes_are_taken():
     assert after(interleaved, X) == [
         "for t in tile(40):",
-        f"    lanes: int32[64] = minimum(quotient({ROW}, 4) * 3 + remainder({ROW}, 4), 47)",
+        "    lanes: int32[64] = minimum(quotient(arange(64), 4) * 3 + remainder(arange(64), 4), 47)",
         "    y[t, 0:16, 0:3] = reshape(take(reshape(x[t, 0:48], [t, 64]), broadcast(lanes, [t, 64]),"
         " axis=1), [t, 16, full3])",
     ]

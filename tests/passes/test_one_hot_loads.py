@@ -112,7 +112,7 @@ def test_rows_are_multiplied() -> None:
             far: float32[t, 5] = expand_dims(sum(book[0:5, 0:8] * book[0:5, 0:8], axis=1), axis=0) - 2.0 * dot(x[t, 0:8], transpose(book[0:5, 0:8], perm=(1, 0)), contract=(1, 0))
             c: int32[t] = argmin(far, axis=1)
             code[t] = c
-            book_rows: float32[t, 8] = group_sum(expand_dims(minimum(maximum(c, 0), 4), axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0), book[0:5, 0:8])
+            book_rows: float32[t, 8] = group_sum(expand_dims(minimum(maximum(c, 0), 4), axis=1) == expand_dims(arange(5), axis=0), book[0:5, 0:8])
             y[t, 0:8] = book_rows
         """,
     )
@@ -135,7 +135,7 @@ def test_what_is_placed_once_is_selected() -> None:
         """
         for g in grid(4) carrying near_1 = full([20], float32, value=3e+38), at = 0:
             picked[g] = at
-            near_2: float32[20] = minimum(near_1, sum(pow(points[0:20, 0:3] - expand_dims(sum(where(expand_dims(minimum(maximum(at, 0), 19) == arange(int32, start=0, step=1), axis=1), points[0:20, 0:3], 0), axis=0), axis=0), 2), axis=1))
+            near_2: float32[20] = minimum(near_1, sum(pow(points[0:20, 0:3] - expand_dims(sum(where(expand_dims(minimum(maximum(at, 0), 19) == arange(20), axis=1), points[0:20, 0:3], 0), axis=0), axis=0), 2), axis=1))
             at_1: int32[] = argmax(near_2, axis=0)
             next near_1 = near_2
             next at = at_1

@@ -178,7 +178,7 @@ def test_numbers_are_added_where_their_row_is() -> None:
         """
         for t in tile(32):
             s: float32[t, 8] = exp(logits[t, 0:8] - max(logits[t, 0:8], axis=1, keepdim=True)) / sum(exp(logits[t, 0:8] - max(logits[t, 0:8], axis=1, keepdim=True)), axis=1, keepdim=True)
-            n[0:8] = n[0:8] + sum(where(expand_dims(argmax(s, axis=1), axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0), 1, 0), axis=0)
+            n[0:8] = n[0:8] + sum(where(expand_dims(argmax(s, axis=1), axis=1) == expand_dims(arange(8), axis=0), 1, 0), axis=0)
         """,
     )
 
@@ -195,7 +195,7 @@ def test_rows_are_multiplied() -> None:
         """
         for t in tile(32):
             far: float32[t, 5] = sum(pow(expand_dims(x[t, 0:8], axis=1) - expand_dims(centres[0:5, 0:8], axis=0), 2), axis=2)
-            y[0:5, 0:8] = y[0:5, 0:8] + group_sum(expand_dims(argmin(far, axis=1), axis=0) == expand_dims(arange(int32, start=0, step=1), axis=1), x[t, 0:8])
+            y[0:5, 0:8] = y[0:5, 0:8] + group_sum(expand_dims(argmin(far, axis=1), axis=0) == expand_dims(arange(5), axis=1), x[t, 0:8])
         """,
     )
 
@@ -217,12 +217,12 @@ def test_of_what_is_stored_the_last_one_stays() -> None:
         for g in grid(1):
             for t in tile(offsets[g], offsets[g + 1], max_extent=32):
                 at: int32[t] = argmax(x[t, 0:8], axis=1) - 1
-                y_last: int32[5] = max(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0), expand_dims(t.index, axis=1), -1), axis=0)
-                y[0:5, 0:8] = where(expand_dims(y_last >= 0, axis=1), group_sum(expand_dims(at, axis=0) == expand_dims(arange(int32, start=0, step=1), axis=1) and expand_dims(t.index, axis=0) == expand_dims(y_last, axis=1), v[t, 0:8]), y[0:5, 0:8])
-                number_last: int32[5] = max(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0), expand_dims(t.index, axis=1), -1), axis=0)
-                number[0:5] = where(number_last >= 0, sum(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0) and expand_dims(t.index, axis=1) == expand_dims(number_last, axis=0), expand_dims(t.index, axis=1), 0), axis=0), number[0:5])
-                kept_last: int32[5] = max(where(expand_dims(at, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0) and expand_dims(reshape(expand_dims(max(x[t, 0:8], axis=1) > 1.5, axis=0), [t]), axis=1), expand_dims(t.index, axis=1), -1), axis=0)
-                kept[0:8, 0:5] = where(kept_last >= 0, transpose(group_sum(expand_dims(at, axis=0) == expand_dims(arange(int32, start=0, step=1), axis=1) and expand_dims(t.index, axis=0) == expand_dims(kept_last, axis=1), transpose(transpose(v[t, 0:8], perm=(1, 0)), perm=(1, 0))), perm=(1, 0)), kept[0:8, 0:5])
+                y_last: int32[5] = max(where(expand_dims(at, axis=1) == expand_dims(arange(5), axis=0), expand_dims(t.index, axis=1), -1), axis=0)
+                y[0:5, 0:8] = where(expand_dims(y_last >= 0, axis=1), group_sum(expand_dims(at, axis=0) == expand_dims(arange(5), axis=1) and expand_dims(t.index, axis=0) == expand_dims(y_last, axis=1), v[t, 0:8]), y[0:5, 0:8])
+                number_last: int32[5] = max(where(expand_dims(at, axis=1) == expand_dims(arange(5), axis=0), expand_dims(t.index, axis=1), -1), axis=0)
+                number[0:5] = where(number_last >= 0, sum(where(expand_dims(at, axis=1) == expand_dims(arange(5), axis=0) and expand_dims(t.index, axis=1) == expand_dims(number_last, axis=0), expand_dims(t.index, axis=1), 0), axis=0), number[0:5])
+                kept_last: int32[5] = max(where(expand_dims(at, axis=1) == expand_dims(arange(5), axis=0) and expand_dims(reshape(expand_dims(max(x[t, 0:8], axis=1) > 1.5, axis=0), [t]), axis=1), expand_dims(t.index, axis=1), -1), axis=0)
+                kept[0:8, 0:5] = where(kept_last >= 0, transpose(group_sum(expand_dims(at, axis=0) == expand_dims(arange(5), axis=1) and expand_dims(t.index, axis=0) == expand_dims(kept_last, axis=1), transpose(transpose(v[t, 0:8], perm=(1, 0)), perm=(1, 0))), perm=(1, 0)), kept[0:8, 0:5])
         """,
     )
 
@@ -243,7 +243,7 @@ def test_one_place_is_selected() -> None:
         """
         for g in grid(32) carrying k = 0:
             keep: bool[] = sum(x[g, 0:8], axis=0) > 0.0
-            y[0:32, 0:8] = where(expand_dims(k == arange(int32, start=0, step=1), axis=1) and keep, expand_dims(x[g, 0:8], axis=0), y[0:32, 0:8])
+            y[0:32, 0:8] = where(expand_dims(k == arange(32), axis=1) and keep, expand_dims(x[g, 0:8], axis=0), y[0:32, 0:8])
             k_1: int32[] = k + where(keep, 1, 0)
             count[0] = k_1
             next k = k_1
@@ -266,7 +266,7 @@ def test_a_mask_that_is_computed_is_one_of_values() -> None:
         """
         for t in tile(32):
             y[rows(index[t] * 2)] = load(y[rows(index[t] * 2)], mask=flags[t] == 1, other=0.0) + x[t, 0] where flags[t] == 1
-            z[0:8] = z[0:8] + sum(where(expand_dims(index[t] * 2, axis=1) == expand_dims(arange(int32, start=0, step=1), axis=0), expand_dims(where(max(x[t, 0:8], axis=1) > 0.5, x[t, 0], 0.0), axis=1), 0.0), axis=0)
+            z[0:8] = z[0:8] + sum(where(expand_dims(index[t] * 2, axis=1) == expand_dims(arange(8), axis=0), expand_dims(where(max(x[t, 0:8], axis=1) > 0.5, x[t, 0], 0.0), axis=1), 0.0), axis=0)
         """,
     )
 

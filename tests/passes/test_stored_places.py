@@ -224,3 +224,18 @@ def test_planted_a_moved_tile_that_reads_where_it_is_not(monkeypatch):
     monkeypatch.setattr(module.Measures, "rows", at_its_own)
     with pytest.raises(AssertionError):
         test_values("cpu")
+
+
+@tile.kernel
+def columns(x, order):
+    """Columns that memory says lie nowhere else."""
+    out = hl.zeros([x.shape[0], order.shape[0]], dtype=x.dtype)
+    for t in hl.tile(order.shape[0]):
+        out[:, t] = x[:, order[t]]
+    return out
+
+
+def test_places_that_memory_has_are_not_stored_again():
+    """Each round would find them anew."""
+    specs = tile.spec((200, V), "float32"), tile.spec((300,), "int32")
+    stays(ir_of(columns, *specs), placed)

@@ -116,6 +116,8 @@ def _shown(expr: types.Expr) -> tuple[str, int]:
             return f"-{_wrapped(arg, 7)}", 7
         case types.Apply("logical_not", (arg,)):
             return f"not {_wrapped(arg, 3)}", 3
+        case types.Apply("arange", _, types.Type((int(),), "int32")):
+            return f"arange({', '.join(map(str, _positions(expr)))})", ATOM
         case types.Apply():
             return _call(expr), ATOM
         case _:
@@ -133,6 +135,13 @@ def _infix(op: str, args: tuple[types.Expr, ...]) -> tuple[str, int]:
 def _wrapped(expr: types.Expr, level: int) -> str:
     text, own = _shown(expr)
     return text if own >= level else f"({text})"
+
+
+def _positions(expr: types.Apply) -> tuple[int, ...]:
+    """The arguments of a range in Python."""
+    start, step, (count,) = expr.attr("start"), expr.attr("step"), expr.type.shape
+    stop = start + step * count
+    return (start, stop, step) if step != 1 else (start, stop) if start else (stop,)
 
 
 def _call(expr: types.Apply) -> str:

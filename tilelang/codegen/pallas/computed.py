@@ -109,6 +109,11 @@ class ComputedPlaces:
             return None
         return ComputedPlace(site.index, found[0], shape[found[0]])
 
+    def far(self, place: ComputedPlace) -> bool:
+        """Whether its own numbers are no memory's: others are picked for where they lie."""
+        entry = place.index[place.at]
+        return self._single(entry) or self._of_rows(inlined(place.expr, self._values))
+
     @cached_property
     def _values(self) -> Mapping[str, Expr]:
         return definitions(self._kernel.body)

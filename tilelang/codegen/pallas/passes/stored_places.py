@@ -44,8 +44,10 @@ def _nest(
     computed = ComputedPlaces(kernel, nest)
 
     def asked(site: Load | Store) -> ComputedPlace | None:
-        """A place that nothing picks."""
+        """A place that no memory has and nothing picks."""
         place = computed.place(site)
+        if place is None or not computed.far(place):
+            return None
         if isinstance(site, Load):
             return place if picked_load(kernel, site, place, target) is None else None
         return place if picked_store(kernel, site, place, target) is None else None
