@@ -74,6 +74,7 @@ from tests.passes import (
     test_separate_gathers,
     test_several_turns,
     test_single_parts,
+    test_stored_places,
     test_sum_tiles,
     test_turn_late,
     test_wide_carries,
@@ -101,7 +102,7 @@ from tilelang.analysis import (
     written,
 )
 from tilelang.analysis import stores as stays
-from tilelang.codegen.pallas import computed
+from tilelang.codegen.pallas import computed, measures
 from tilelang.codegen.pallas.emit import expressions, host
 from tilelang.codegen.pallas.passes import (
     along_lanes,
@@ -122,6 +123,7 @@ from tilelang.codegen.pallas.passes import (
     separate_gathers,
     several_turns,
     single_parts,
+    stored_places,
     sum_tiles,
     wide_carries,
     wide_operands,
@@ -202,7 +204,7 @@ _map_stmt, _map_body, _names_in = keep_inside.map_stmt, keep_inside.map_body, na
 _cut_at, _rewritten = axes.cut_at, turn_late.rewrite_body
 _differing = written.differing
 _seen, _of_heads = Tensor.seen, flat_columns._parts
-_read_behind, _one_hot = host._read_behind, one_hot_stores._found
+_read_behind, _one_hot = host._read_behind, one_hot_stores.picked_store
 _at, _needed_of = interior._at, interior._Tiles.needed
 _sharing, _differs = stacked._sharing, stacked._Stack.differs
 _masked, _inlined, _needed = fill_pads._masked_name, inline_indices.inlined, drop_unused._needed
@@ -998,9 +1000,9 @@ MUTATIONS = (
         lambda: test_one_hot_loads.test_columns_that_memory_says("tpu:v5e", None, "int8"),
     ),
     Mutation(
-        "arrays of any size are updated as a whole", one_hot_stores, "_found",
-        lambda ir, store, found, target: _one_hot(
-            ir, store, found, replace(target, vmem_default=1 << 60)
+        "arrays of any size are updated as a whole", one_hot_stores, "picked_store",
+        lambda ir, store, place, target: _one_hot(
+            ir, store, place, replace(target, vmem_default=1 << 60)
         ),
         test_one_hot_stores.test_large_arrays_stay,
     ),
@@ -1042,23 +1044,37 @@ MUTATIONS = (
         test_measured_ranges.test_others_stay,
     ),
     Mutation(
-        "tiles lie where vectors say", measured_ranges._Offsets, "_moved",
-        lambda self, entry, outer: entry,
+        "tiles lie where vectors say", measured_ranges, "map_sites",
+        lambda kernel, nest, change: nest,
         lambda: test_measured_ranges.test_tiles_begin_where_vectors_say("tpu:v5e"),
     ),
     Mutation(
-        "what a range is measured by is what it was before the loop", measured_ranges._Measures,
+        "what a range is measured by is what it was before the loop", measures.Measures,
         "_alone", lambda self, expr, around: True,
         test_measured_ranges.test_others_stay,
     ),
     Mutation(
-        "rows are measured from the first on, of whatever group", measured_ranges._Measures,
-        "_range", lambda self, axis, expr: axis.static or (0, 1),
+        "rows are measured from the first on, of whatever group", measures.Measures,
+        "_range", lambda self, axis, asked: axis.static or (0, 1),
         test_measured_ranges.test_a_range_of_rows_is_measured_for_all_of_them,
     ),
     Mutation(
-        "a range is measured wherever it is read", measured_ranges, "_of_vectors",
+        "a range is measured wherever it is read", measures, "of_vectors",
         lambda expr: False, test_measured_ranges.test_no_vector_lies_in_scalar_memory,
+    ),
+    Mutation(
+        "places of groups are those of rows", measures._Measure, "goes_by",
+        lambda self, axis: axis in self.expr.type.shape,
+        lambda: test_stored_places.test_values("cpu"),
+    ),
+    Mutation(
+        "rows of a moved tile are counted from its loop on", measures._Measure, "entry",
+        lambda self, axis: measures._at(axis.name, axis.kind),
+        lambda: test_stored_places.test_values("cpu"),
+    ),
+    Mutation(
+        "what places are made of is stored with them", stored_places, "loads", lambda expr: (),
+        lambda: test_stored_places.test_places_that_places_say("cpu"),
     ),
     Mutation(
         "a position beside a part is another block", single_parts, "_both",
