@@ -41,8 +41,8 @@ def as_columns(problem: Problem) -> Problem | None:
 
 def are_short(problem: Problem, config: Config, target: Target, found: Refusal) -> bool:
     """Whether no tiles that vectors have fit into memory, or smaller ones are asked for."""
-    if found.needs == Need("smaller"):
-        return True
+    if found.needs == Need("smaller") or target.interpreted:  # which cuts blocks of any size
+        return found.needs == Need("smaller")
     given = chosen(problem.ir, config)
     tiles = [axis for axis in problem.ir.axes if axis.kind == "tile"]
     blocks = {axis.name: given.get(axis.name) or axis.fixed for axis in tiles}
