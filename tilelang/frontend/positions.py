@@ -6,11 +6,12 @@ t.index - 1 + k     ("t", k - 1)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 
 from .. import ir
 from ..errors import Loc, ParseError
-from ..ir.integers import Linear, anything, const, linear
+from ..ir.integers import Linear, anything, axes, const, linear
 from ..ir.intervals import ANYTHING, Interval, interval
 from ..language.build import binary, unary
 from ..language.handles import TileHandle
@@ -85,26 +86,13 @@ def grid_step(draft: Draft, expr: ir.Expr) -> tuple[str, int, bool] | None:
     return found.axis, terms[found], bool(rest or others)
 
 
-def _before(draft: Draft, expr: ir.Expr, order: dict[str, int], axis: str) -> bool:
+def _before(draft: Draft, expr: ir.Expr, order: Mapping[str, int], axis: str) -> bool:
     """Whether the loop over the axis finds the value ready: of axes around it, and of memory."""
-    for part in ir.walk(expr):
-        match part:
-            case ir.GridIndex(other) | ir.TileIndex(other) | ir.TileScalar(other):
-                if order[other] >= order[axis]:
-                    return False
-            case ir.Load() if any(order[other] >= order[axis] for other in _along(part)):
-                return False
-            case ir.Var(name):
-                known = draft.definitions.get(name)
-                if known is None or not _before(draft, known, order, axis):
-                    return False
-            case _:
-                pass
-    return True
-
-
-def _along(load: ir.Load) -> list[str]:
-    return [index.axis for index in load.index if isinstance(index, ir.Along)]
+    along = {e.axis for load in ir.loads(expr) for e in load.index if isinstance(e, ir.Along)}
+    if any(order[other] >= order[axis] for other in axes(expr) | along):
+        return False
+    known = (draft.definitions.get(name) for name in ir.read_by((expr,)))
+    return all(value is not None and _before(draft, value, order, axis) for value in known)
 
 
 # ---------------------------------------------------------------- limits

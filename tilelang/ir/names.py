@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from typing import assert_never
 
 from .kernel import KernelIR
 from .traversal import map_children, map_index, map_stmt, statements
@@ -18,6 +19,7 @@ from .types import (
     Load,
     Loop,
     Stmt,
+    Store,
     TileIndex,
     TileScalar,
     Type,
@@ -113,5 +115,7 @@ def renamed_stmt(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
                 for c in made.carries
             )
             return replace(made, axis=names.get(axis, axis), carries=carries)
-        case _:
+        case Store():
             return made
+        case _:
+            assert_never(made)

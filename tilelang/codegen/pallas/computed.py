@@ -109,10 +109,10 @@ class ComputedPlaces:
             return None
         return ComputedPlace(site.index, found[0], shape[found[0]])
 
-    def far(self, place: ComputedPlace) -> bool:
-        """Whether its own numbers are no memory's: others are picked for where they lie."""
-        entry = place.index[place.at]
-        return self._single(entry) or self._of_rows(inlined(place.expr, self._values))
+    def far(self, place: ComputedPlace) -> Expr | None:
+        """What says where it is, written out; None where memory does: columns are picked, too."""
+        full = inlined(place.expr, self._values)
+        return full if self._of_rows(full) else None
 
     @cached_property
     def _values(self) -> Mapping[str, Expr]:

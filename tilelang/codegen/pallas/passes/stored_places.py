@@ -11,16 +11,16 @@ they are computed (`one_hot_loads`, `one_hot_stores`), which needs no loop befor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from tilelang import ir
-from tilelang.codegen.pallas.computed import ComputedPlace, ComputedPlaces
+from tilelang.codegen.pallas.computed import ComputedPlaces
 from tilelang.codegen.pallas.measures import Measures, map_sites, measuring
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import At, Axis, Expr, Gather, KernelIR, Load, Loop, Store
-from tilelang.ir.traversal import definitions, inlined, loads
+from tilelang.ir.traversal import loads
 
 from .one_hot_loads import picked_load
 from .one_hot_stores import picked_store
@@ -33,35 +33,35 @@ def stored_places(kernel: KernelIR, target: Target) -> KernelIR:
     """
     before = None
     while kernel is not before:
-        before, values = kernel, definitions(kernel.body)
-        kernel = measuring(kernel, partial(_nest, kernel, values, target))
+        before, kernel = kernel, measuring(kernel, partial(_nest, kernel, target))
     return kernel
 
 
 def _nest(
-    kernel: KernelIR, values: Mapping[str, Expr], target: Target, measures: Measures, nest: Loop
+    kernel: KernelIR, target: Target, measures: Measures, nest: Loop
 ) -> tuple[Loop, Sequence[Axis]]:
     computed = ComputedPlaces(kernel, nest)
 
-    def asked(site: Load | Store) -> ComputedPlace | None:
-        """A place that no memory has and nothing picks."""
+    def asked(site: Load | Store) -> tuple[int, Expr] | None:
+        """The dimension of a place that no memory has and nothing picks, and what says it."""
         place = computed.place(site)
-        if place is None or not computed.far(place):
+        full = None if place is None else computed.far(place)
+        if place is None or full is None:
             return None
         if isinstance(site, Load):
-            return place if picked_load(kernel, site, place, target) is None else None
-        return place if picked_store(kernel, site, place, target) is None else None
+            picked = picked_load(kernel, site, place, target) is not None
+        else:
+            picked = picked_store(kernel, site, place, target) is not None
+        return None if picked else (place.at, full)
 
     def change(site: Load | Store, around: tuple[Axis, ...]) -> tuple[ir.Index, ...]:
-        place = asked(site)
-        if place is None:
+        found = asked(site)
+        if found is None or any(asked(load) for load in loads(found[1])):
             return site.index
-        full = inlined(place.expr, values)
-        if any(asked(load) for load in loads(full)):
-            return site.index
-        many = isinstance(site.index[place.at], Gather)
+        at, full = found
+        many = isinstance(site.index[at], Gather)
         made = measures.rows(around, full) if many else measures.number(around[-1], around, full)
-        return site.index if made is None else _with(site.index, place.at, made)
+        return site.index if made is None else _with(site.index, at, made)
 
     return map_sites(kernel, nest, change), ()
 

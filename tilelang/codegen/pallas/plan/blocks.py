@@ -24,6 +24,11 @@ def multiple(problem: Problem, axis: str, target: Target) -> int:
     return max(needs, default=1)
 
 
+def is_cut(problem: Problem, axis: str, block: int, target: Target) -> bool:
+    """Whether arrays are cut into such blocks; the interpreter runs any."""
+    return target.interpreted or block % multiple(problem, axis, target) == 0
+
+
 def sizes(
     problem: Problem, config: Config, target: Target, default: Mapping[str, int]
 ) -> dict[str, int]:
@@ -59,9 +64,9 @@ def whole(problem: Problem, axis: Axis, target: Target) -> int:
 
 
 def _check(problem: Problem, axis: Axis, block: int, size: int, target: Target) -> None:
+    if block == size or is_cut(problem, axis.name, block, target):
+        return
     need, bounds = multiple(problem, axis.name, target), problem.bounds(axis.name)
-    if block == size or block % need == 0 or target.interpreted:
-        return  # the interpreter runs any block
     hint = f"on {target} use a multiple of {need}, or at least {size} for the whole dimension"
     if bounds is not None and bounds.most is not None and bounds.most < need:
         hint = f"on {target} it is a multiple of {need}: raise the bound of {bounds.name}"

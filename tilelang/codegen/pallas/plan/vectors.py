@@ -20,7 +20,7 @@ from tilelang.schedule.config import Config
 from tilelang.schedule.problem import Problem
 from tilelang.schedule.refusal import Need, Refusal
 
-from .blocks import multiple
+from .blocks import is_cut
 
 
 def as_columns(problem: Problem) -> Problem | None:
@@ -41,13 +41,13 @@ def as_columns(problem: Problem) -> Problem | None:
 
 def are_short(problem: Problem, config: Config, target: Target, found: Refusal) -> bool:
     """Whether no tiles that vectors have fit into memory, or smaller ones are asked for."""
-    if found.needs == Need("smaller") or target.interpreted:  # which cuts blocks of any size
-        return found.needs == Need("smaller")
+    if found.needs == Need("smaller"):
+        return True
     given = chosen(problem.ir, config)
     tiles = [axis for axis in problem.ir.axes if axis.kind == "tile"]
     blocks = {axis.name: given.get(axis.name) or axis.fixed for axis in tiles}
     return any(
-        block and block < problem.extent(name) and block % multiple(problem, name, target)
+        block and block < problem.extent(name) and not is_cut(problem, name, block, target)
         for name, block in blocks.items()
     )
 
