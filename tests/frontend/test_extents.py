@@ -7,7 +7,9 @@ import pytest
 
 import tilelang as tile
 import tilelang.language as hl
+from tests.passes.becomes import again
 from tilelang.errors import ParseError, RaggedValueError
+from tilelang.frontend import control
 
 ROWS, OFFSETS = 30, np.array([0, 7, 7, 30], np.int32)
 
@@ -132,3 +134,70 @@ def test_what_changes_in_the_loop_bounds_nothing(kernel, axis):
     x = np.arange(ROWS, dtype=np.float32)
     with pytest.raises(ParseError, match=f"missing max_extent: the extent of {axis} is not"):
         kernel.lower(x, np.ones(4, np.int32))
+
+
+@tile.kernel
+def either(x, z, kinds, offsets):
+    """Each branch indexes along t, the one inside of the other too."""
+    y = hl.zeros_like(x)
+    for g in hl.grid(kinds.shape[0]):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            if kinds[g] > 0:
+                y[t] = x[t]
+            elif kinds[g] < 0:
+                y[t] = z[t]
+            else:
+                y[t] = hl.full([t], 7.0, dtype=hl.float32)
+    return y
+
+
+@tile.kernel
+def longest(x, z, kinds):
+    """x is read of some groups, z, which is longer, of others."""
+    y = hl.zeros([3], dtype=x.dtype)
+    for g in hl.grid(3):
+        total = 0.0
+        for j in hl.grid(kinds[g]):
+            if kinds[g] > 2:
+                total += z[j]
+            else:
+                total += x[j]
+        y[g] = total
+    return y
+
+
+@tile.kernel
+def some(x, kinds):
+    y = hl.zeros_like(x)
+    for g in hl.grid(3):
+        for j in hl.grid(kinds[g]):
+            if kinds[g] > 2:
+                y[j] = x[j]
+            elif kinds[g] > 1:
+                y[j] = 2.0
+    return y
+
+
+def test_both_branches_of_an_if_bound_a_range():
+    x = np.arange(ROWS, dtype=np.float32)
+    kinds, offsets = np.array([1, -1, 0], np.int32), np.array([0, 4, 9, ROWS], np.int32)
+    assert extent(either, "t", x, -x, kinds, offsets) == ROWS
+    want = np.concatenate([x[:4], -x[4:9], np.full(ROWS - 9, 7)])
+    np.testing.assert_array_equal(either(x, -x, kinds, offsets), want)
+
+    few, counts = x[:2], np.array([2, 4, 9], np.int32)
+    assert extent(longest, "j", few, x, counts) == ROWS
+    np.testing.assert_array_equal(longest(few, x, counts), [1, 6, 36])
+
+
+def test_one_branch_bounds_nothing():
+    with pytest.raises(ParseError, match="missing max_extent: the extent of j is not"):
+        some.lower(np.arange(ROWS, dtype=np.float32), np.ones(3, np.int32))
+
+
+def test_planted_the_least_of_both_branches(monkeypatch):
+    """The range may be as long as the longer one: the other is not read then."""
+    x, counts = np.arange(ROWS, dtype=np.float32), np.array([2, 4, 9], np.int32)
+    monkeypatch.setattr(control, "max", min, raising=False)
+    with pytest.raises(RaggedValueError):
+        again(longest)(x[:2], x, counts)

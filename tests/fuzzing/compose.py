@@ -43,6 +43,7 @@ from tests.fuzzing.program import (
     parts,
 )
 from tests.fuzzing.ranked import ranked
+from tests.fuzzing.recalled import recalled
 from tests.fuzzing.relocated import relocated
 from tests.fuzzing.repeated import repeated
 from tests.fuzzing.shared import shared
@@ -106,6 +107,7 @@ TAILED = 0.08  # of the programs that store whole columns
 MIXED = 0.1  # of the programs with tiles
 DERIVED = 0.12  # of the programs
 MIRRORED = 0.1  # of the programs with loops over single positions
+RECALLED = 0.1  # of the programs that store in loops over single positions
 FOLDED = 0.12  # of the programs with columns that nothing sums along
 AS_THEY_ARE = 0.7  # of those, which changes make something else of
 LAST = (
@@ -121,6 +123,7 @@ LAST = (
     ("mixed", mixed, MIXED),
     ("derived", derived, DERIVED),
     ("mirrored", mirrored, MIRRORED),
+    ("recalled", recalled, RECALLED),
 )  # changes that others know nothing of, in this order
 
 

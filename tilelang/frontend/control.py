@@ -17,6 +17,7 @@ from ..language.build import unary, where
 from ..language.values import as_expr
 from .carries import alike, form, values_in
 from .hosting import condition, is_value, on_device, really, under
+from .positions import bound_extent
 from .scope import Bound, Here, Left, Missing, Rules, assign, evaluate, execute, named, settled
 
 Names = dict[str, Bound | Missing]
@@ -32,6 +33,8 @@ def if_(here: Here, node: ast.If) -> Left | None:
     before = dict(here.frame.names)
     holds = _branch(here, node.body, answer, before, loc)
     fails = _branch(here, node.orelse, unary("logical_not", answer, loc), before, loc)
+    for axis in holds.extents.keys() & fails.extents.keys():
+        bound_extent(here, axis, max(holds.extents[axis], fails.extents[axis]), False)
     left = _left(here, _Choice("result", answer, (holds.when, fails.when), loc), holds, fails)
     if left is None:
         _merge(here, node, answer, holds, fails)
@@ -40,11 +43,18 @@ def if_(here: Here, node: ast.If) -> Left | None:
 
 @dataclass(frozen=True)
 class Branch:
-    """The variables after one branch, when its statements take effect, and how it was left."""
+    """What one branch gives.
+
+    names    the variables after it
+    when     its statements take effect
+    left     how it was left
+    extents  of axes that it indexes arrays with, as of a Draft
+    """
 
     names: Names
     when: Expr
     left: Left | None
+    extents: dict[str, int]
 
 
 def _branch(here: Here, body: list[ast.stmt], answer: Expr, before: Names, loc: Loc) -> Branch:
@@ -52,8 +62,13 @@ def _branch(here: Here, body: list[ast.stmt], answer: Expr, before: Names, loc: 
     assert inner.condition is not None
     here.frame.names.clear()
     here.frame.names.update(before)
+    around = here.draft.perhaps.copy()
+    here.draft.perhaps.clear()
     left = execute(inner, body)
-    return Branch(dict(here.frame.names), inner.condition, left)
+    extents = here.draft.perhaps.copy()
+    here.draft.perhaps.clear()
+    here.draft.perhaps.update(around)
+    return Branch(dict(here.frame.names), inner.condition, left, extents)
 
 
 def _left(here: Here, choice: _Choice, holds: Branch, fails: Branch) -> Left | None:

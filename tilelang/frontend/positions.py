@@ -150,8 +150,8 @@ def _inside(draft: Draft, size: int, index: ir.Index) -> bool:
 
 def bound_extent(here: Here, axis: str, size: int, masked: bool) -> None:
     """An axis indexes a dimension of that length; behind a mask it may leave it."""
-    if not masked and here.condition is None:
-        extents = here.draft.extents
+    if not masked:
+        extents = here.draft.extents if here.condition is None else here.draft.perhaps
         extents[axis] = min(extents.get(axis, size), size)
 
 

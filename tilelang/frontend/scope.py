@@ -76,6 +76,7 @@ class Draft:
     definitions  Assign.name -> value
     inits        Carry.out -> (Carry.init, the condition without which its loop does not run)
     extents      axis -> the least length of the dimensions that it certainly indexes
+    perhaps      the same of what the branch of an `if` that is being read indexes
     indexed      axis -> (length of a dimension that the whole tile indexes, what that is)
     numbered     axis -> (a number of its tiles that is used, as in "t.id", and where)
     shifted      axis -> where a tile of it is shifted by an offset
@@ -97,6 +98,7 @@ class Draft:
     definitions: dict[str, ir.Expr] = field(default_factory=dict)
     inits: dict[str, tuple[ir.Expr, ir.Expr | None]] = field(default_factory=dict)
     extents: dict[str, int] = field(default_factory=dict)
+    perhaps: dict[str, int] = field(default_factory=dict)
     indexed: dict[str, tuple[int, str]] = field(default_factory=dict)
     numbered: dict[str, tuple[str, Loc]] = field(default_factory=dict)
     shifted: dict[str, Loc] = field(default_factory=dict)

@@ -28,23 +28,27 @@ def print_host(plan: Plan, names: list[Names]) -> list[str]:
     for tensor in ir.tensors:
         if tensor.given is not None:
             block.put(tensor.name, _reshaped(tensor.name, tensor.shape, None))
-    _print_views(
-        plan, block, {t.name for t in ir.tensors if t.role == "input"}, _read_behind(plan, -1)
-    )
+    given = _given(plan)
+    _print_views(plan, block, given, given, _read_behind(plan, -1))
     written: set[str] = set()
     for number, (launch, own) in enumerate(zip(plan.launches, names, strict=True)):
         _print_launch(plan, block, launch, own, written)
-        own = {plan.array(w.array).source for w in launch.outputs}
-        _print_views(plan, block, {t for t in own if ir.tensor(t).role == "output"})
-        _print_views(plan, block, own & {t.name for t in changed}, _read_behind(plan, number))
+        own, made = {plan.array(w.array).source for w in launch.outputs}, given | written
+        _print_views(plan, block, {t for t in own if ir.tensor(t).role == "output"}, made)
+        _print_views(plan, block, own & {t.name for t in changed}, made, _read_behind(plan, number))
     needed = {ir.root(name) for name in ir.returns} - written
     for tensor in ir.tensors:  # that no launch wrote, because nothing runs
         if tensor.role == "output" and tensor.name in needed:
             block.put(tensor.name, _initial(tensor, tensor.shape, tensor.dtype))
-            _print_views(plan, block, {tensor.name})
+            written.add(tensor.name)
+            _print_views(plan, block, {tensor.name}, given | written)
     out = (*ir.returns, *(flat(_given_back(t)) for t in changed))
     block.raw(f"return {', '.join(out)}" if out else "return ()")
     return [*_head(plan, len(out)), *block.lines]
+
+
+def _given(plan: Plan) -> set[str]:
+    return {t.name for t in plan.ir.tensors if t.role == "input"}
 
 
 def _given_back(tensor: Tensor) -> Node:
@@ -69,13 +73,27 @@ def _head(plan: Plan, results: int) -> list[str]:
     return signature(plan.ir.name, params, kind, plan.ir.doc)
 
 
-def _print_views(plan: Plan, block: Block, roots: set[str], needed: set[str] | None = None) -> None:
-    """Views of tensors, the author's and those that passes made, or those that are needed."""
+def _print_views(
+    plan: Plan, block: Block, roots: set[str], made: set[str], needed: set[str] | None = None
+) -> None:
+    """Views of arrays, the author's and those that passes made, or those that are needed.
+
+    Rows that an index array picks are there as soon as both are `made`.
+    """
     for tensor in plan.ir.tensors:
-        if needed is not None and tensor.name not in needed:
+        if tensor.view is None or (needed is not None and tensor.name not in needed):
             continue
-        if tensor.view is not None and plan.ir.root(tensor.name) in roots:
+        arrays = _arrays(plan, tensor.name)
+        if arrays & roots and arrays <= made:
             block.put(tensor.name, _viewed(plan, tensor, tensor.view))
+
+
+def _arrays(plan: Plan, name: str) -> set[str]:
+    """The array that a tensor is, or those that it is a view of."""
+    view = plan.ir.tensor(name).view
+    if view is None:
+        return {name}
+    return _arrays(plan, view.source) | (_arrays(plan, view.index) if view.index else set())
 
 
 def _viewed(plan: Plan, tensor: Tensor, view: View) -> Node:
@@ -134,8 +152,8 @@ def _print_launch(
         root = plan.ir.tensor(plan.ir.root(host.source))
         if root.role == "output" and root.name not in written:  # nothing runs that would write it
             block.put(root.name, _initial(root, root.shape, root.dtype))
-            _print_views(plan, block, {root.name})
             written.add(root.name)
+            _print_views(plan, block, {root.name}, _given(plan) | written)
         if host.wide:
             block.put(host.name, ops.cast(Atom(host.source), host.dtype, len(host.shape)))
         elif host.name != host.source:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 
 from tilelang import ir
 from tilelang.codegen.pallas.target import Target, scalar_bytes
@@ -58,15 +59,20 @@ def ahead_of(
 ) -> Ahead | None:  # fmt: skip
     """How XLA puts together what a load in a nest picks; `copied` if nothing else is done."""
     found = None if asked == "inside" else _ahead(kernel, load, kernel.stored((nest,)))
-    if found is None or not (asked or _worth(kernel, load, found, target, copied)):
+    if found is None or not _is_there(kernel, nest, found.index):
         return None
-    return found
+    return found if asked or _worth(kernel, load, found, target, copied) else None
 
 
 def copies(stmt: ir.Stmt) -> bool:
     """Whether rows go to where they are stored and nowhere else: that reads and writes them once,
     too."""
     return isinstance(stmt, ir.Store) and _is_copy(stmt.value)
+
+
+def no_room(kernel: ir.KernelIR, table: str, target: Target) -> bool:
+    """Whether numbers of an array cannot be read from scalar memory."""
+    return scalar_bytes((math.prod(kernel.tensor(table).shape),)) > target.smem // NUMBERS
 
 
 def _nest(
@@ -108,12 +114,23 @@ def _ahead(kernel: ir.KernelIR, load: ir.Load, own: Collection[str]) -> Ahead | 
     if source.mutated or source.name in own or not isinstance(index, ir.Load) or index.mask:
         return None
     vectors = [d for d, e in enumerate(index.index) if not isinstance(e, ir.At)]
-    if len(vectors) != 1 or kernel.root(index.tensor) in kernel.stored() or not _plain(index.index):
+    if len(vectors) != 1 or not _plain(index.index):
         return None
     if 0 in (*kernel.tensor(load.tensor).shape, *kernel.tensor(index.tensor).shape):
         return None
     order = (*(d for d in range(len(index.index)) if d not in vectors), *vectors)
     return Ahead(picked[0], index.tensor, order, tuple(index.index[d] for d in order))
+
+
+def _is_there(kernel: ir.KernelIR, nest: ir.Loop, index: str) -> bool:
+    """Whether an index array is as it stays when the nest begins: given, or made by those before.
+
+    What is stored to in place may be a step's own.
+    """
+    root = kernel.root(index)
+    later = dropwhile(lambda each: each is not nest, kernel.body)
+    made = kernel.tensor(root).role == "output" and root not in kernel.stored(tuple(later))
+    return made or root not in kernel.stored()
 
 
 def _plain(index: tuple[ir.Index, ...]) -> bool:
@@ -132,7 +149,7 @@ def _worth(kernel: ir.KernelIR, load: ir.Load, ahead: Ahead, target: Target, cop
     """
     table = kernel.tensor(load.tensor)
     numbers = ahead.at == len(table.shape) - 1
-    if numbers and scalar_bytes((math.prod(table.shape),)) > target.smem // NUMBERS:
+    if numbers and no_room(kernel, load.tensor, target):
         return True
     row = math.prod(table.shape[ahead.at + 1 :]) * itemsize(table.dtype)
     rows = math.prod(kernel.tensor(ahead.index).shape)

@@ -6,7 +6,9 @@
                                                           y[t, :] = emb[t_measure[t], :]
 
 Rows of a large array are copied by numbers of scalar memory.  Those of a small one are picked where
-they are computed (`one_hot_loads`, `one_hot_stores`), which needs no loop before.
+they are computed (`one_hot_loads`, `one_hot_stores`), which needs no loop before.  Numbers of a
+large array, `flat[ids[t] * N + t.index]`, are put together by XLA (`gather_ahead`) before the nest,
+which takes one index array that says where they lie.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from tilelang.codegen.pallas.computed import ComputedPlaces
 from tilelang.codegen.pallas.measures import Measures, map_sites, measuring
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import At, Axis, Expr, Gather, KernelIR, Load, Loop, Store
-from tilelang.ir.traversal import loads
+from tilelang.ir.traversal import definitions, inlined, loads
 
+from .gather_ahead import no_room
 from .one_hot_loads import picked_load
 from .one_hot_stores import picked_store
 
@@ -45,6 +48,8 @@ def _nest(
     def asked(site: Load | Store) -> tuple[int, Expr] | None:
         """The dimension of a place that no memory has and nothing picks, and what says it."""
         place = computed.place(site)
+        if place is None and isinstance(site, Load):
+            return _numbers(kernel, nest, site, target)
         full = None if place is None else computed.far(place)
         if place is None or full is None:
             return None
@@ -64,6 +69,21 @@ def _nest(
         return site.index if made is None else _with(site.index, at, made)
 
     return map_sites(kernel, nest, change), ()
+
+
+def _numbers(kernel: KernelIR, nest: Loop, load: Load, target: Target) -> tuple[int, Expr] | None:
+    """The last dimension of an array that scalar memory has no room for, and what says its place.
+
+    XLA puts numbers of it together where an index array alone says which.
+    """
+    *others, entry = load.index
+    if not isinstance(entry, Gather) or any(isinstance(each, Gather) for each in others):
+        return None
+    full = inlined(entry.expr, definitions(kernel.body))
+    stays = kernel.root(load.tensor) not in kernel.stored((nest,))
+    if isinstance(full, Load) or not stays or not no_room(kernel, load.tensor, target):
+        return None
+    return len(others), full
 
 
 def _with(index: tuple[ir.Index, ...], at: int, made: Expr) -> tuple[ir.Index, ...]:

@@ -145,7 +145,9 @@ def survey(
         noting, placed.rows, not placed.cuts, split,
     )  # fmt: skip
     several_of = {
-        t: several([arrays.entries(t, i) for i in indices[t]]) for t in hosts if t in written
+        t: several(hosts[t], [arrays.entries(t, i) for i in indices[t]], target)
+        for t in hosts
+        if t in written
     }
     arrays = replace(arrays, several=several_of)
     windows, keys = _windows(arrays, seen, written)
@@ -180,8 +182,9 @@ def _windows(
                     Rule.FORM,
                     f"{tensor} is stored and also used at another place in the same loop nest",
                     reference.loc,
-                    "loop over the places with hl.grid, carry over the loop what is read again, or "
-                    "split the kernel into two top-level loops or outputs",
+                    "loop over the places with hl.grid, where vector memory holds the array, carry "
+                    "over the loop what is read again, or split the kernel into two top-level "
+                    "loops or outputs",
                 )
             name = f"{tensor}_{number}" if number else tensor
             windows[key] = _window(arrays, reference, key[1], name, tensor in written)
@@ -296,8 +299,8 @@ def _dims(arrays: Arrays, to: IndexedSite, part: int = 0) -> tuple[WindowDim, ..
 
 
 def _is_packed(entry: Entry, place: int) -> bool:
-    """Whether it is a position of a dimension that registers hold several of."""
-    return isinstance(entry, At) and place <= 2
+    """Whether it is one position of a dimension that registers hold several of, or a range."""
+    return isinstance(entry, At | Span) and place <= 2
 
 
 def _dim(
@@ -342,12 +345,14 @@ def _dim(
                 whole, expr = False, near
             several = len(entries) - place in arrays.several.get(to.tensor, ())
             whole = whole or size <= rows or several
-            if whole and isinstance(expr, Const):  # one window, whichever position is meant
-                expr = Const(0, expr.type)
+            if several or (whole and isinstance(expr, Const)):  # whichever position is meant
+                expr = integers.const(0)
             return cut.Packed(expr, size if whole else rows, whole)
         case Columns(number, columns):
             whole = not inside and counted_inside(arrays.axes, number)
             return cut.Whole(size) if whole else cut.ByBlock(number, columns)
+        case Span() if len(entries) - place in arrays.several.get(to.tensor, ()):
+            return cut.Packed(integers.const(0), size, True)
         case Span() if place == 2 and host.source in arrays.moved:
             return cut.Whole(-(-size // rows) * rows)
         case _:

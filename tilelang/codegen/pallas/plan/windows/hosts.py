@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilelang.codegen.pallas.plan.axis import AxisPlan
+from tilelang.codegen.pallas.target import Target, padded_bytes
 from tilelang.ir import At, Const, Index, KernelIR, Span
 from tilelang.ir.names import unique
 from tilelang.language.dtypes import wide_of
@@ -67,17 +68,28 @@ def as_array(host: HostArray, index: tuple[Index, ...]) -> tuple[Index, ...]:
     return index
 
 
-def several(indices: Sequence[Sequence[Entry]]) -> frozenset[int]:
-    """The dimensions of the array of which one step uses several constant positions.
+def several(host: HostArray, indices: Sequence[Sequence[Entry]], target: Target) -> frozenset[int]:
+    """The dimensions of the array of which one step uses several positions.
 
     y[0, t, :] and y[1, t, :] are then two rows of one block: two blocks of one output would each
-    be written over what the other holds.
+    be written over what the other holds.  Of positions that loops count, y[i + 1, :] and y[i, :],
+    or of one and all, the block is the dimension; none are taken so where no memory holds that.
     """
     dims = tuple(zip(*indices, strict=True))
 
     def apart(dim: int, entries: tuple[Entry, ...]) -> bool:
         if dim >= len(dims) - 2 and all(isinstance(e, Columns) for e in entries):
             return True  # of several rows of a view
-        return all(isinstance(e, At) and isinstance(e.expr, Const) for e in entries)
+        single = any(isinstance(e, At) for e in entries)
+        return single and all(isinstance(e, At | Span) for e in entries)
 
-    return frozenset(d for d, at in enumerate(dims) if len({*at}) > 1 and apart(d, at))
+    found = frozenset(d for d, at in enumerate(dims) if len({*at}) > 1 and apart(d, at))
+    near = all(_constant(entry) for d in found for entry in dims[d])
+    whole = (d in found or all(isinstance(e, Span) for e in at) for d, at in enumerate(dims))
+    held = tuple(size if all_of else 1 for size, all_of in zip(host.shape, whole, strict=True))
+    fits = near or padded_bytes(held, host.dtype, target) <= target.vmem_physical
+    return found if fits else frozenset()
+
+
+def _constant(entry: Entry) -> bool:
+    return isinstance(entry, Columns) or (isinstance(entry, At) and isinstance(entry.expr, Const))
