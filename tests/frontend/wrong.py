@@ -1360,10 +1360,33 @@ def two_gathers(x, v, idx):
     r"""ParseError: two dimensions are indexed with computed positions
       v[tm] = x[idx[tm], idx[tm]].sum(1)
               ^^^^^^^^^^^^^^^^^^^
-    hint: reshape the tensor so that one index picks the rows
+    hint: one number for each pair is flat[rows * 64 + columns], of flat = x.reshape(-1)
     """
     for tm in hl.tile(40):
         v[tm] = x[idx[tm], idx[tm]].sum(1)
+    return v
+
+
+def two_gathers_of_a_part(x, v, idx):
+    r"""ParseError: two dimensions are indexed with computed positions
+      v[tm] = heads[idx[tm], idx[tm], :].sum(1)
+              ^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: reshape the tensor so that one index picks the rows
+    """
+    heads = x.reshape(40, 8, 8)
+    for tm in hl.tile(40):
+        v[tm] = heads[idx[tm], idx[tm], :].sum(1)
+    return v
+
+
+def one_number_a_row(x, v, idx):
+    r"""TypingError: x_rows (float32[tm, tm]) is stored to a block of v of shape [tm]
+      v[tm] = x[tm, idx[tm]]
+      ^^^^^^^^^^^^^^^^^^^^^^
+    hint: x[t, i[t]] has each position of t with each: one number a row is flat[t.index * N + i[t]], of flat = x.reshape(-1) with rows of N
+    """
+    for tm in hl.tile(40):
+        v[tm] = x[tm, idx[tm]]
     return v
 
 

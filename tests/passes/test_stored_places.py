@@ -114,12 +114,76 @@ def changed(logits, emb):
 
 @tile.kernel
 def by_group(logits, emb, w, offsets):
-    """What the group says is no number of the row: groups may share rows."""
-    out = hl.empty([logits.shape[0], emb.shape[1]], dtype=emb.dtype)
+    """What the group says is a number of the row, too: groups have rows of their own."""
+    out = hl.zeros([logits.shape[0], emb.shape[1]], dtype=emb.dtype)
     for g in hl.grid(offsets.shape[0] - 1):
         for t in hl.tile(offsets[g], offsets[g + 1]):
+            out[t, :] = emb[(logits[t, :] * w[g]).argmax(1) * 39 + g, :]
+    return out
+
+
+@tile.kernel
+def by_range(logits, emb, w, begins, ends):
+    """Ranges may share rows, which have a number in each then."""
+    out = hl.zeros([logits.shape[0], emb.shape[1]], dtype=emb.dtype)
+    for g in hl.grid(begins.shape[0]):
+        for t in hl.tile(begins[g], ends[g]):
             out[t, :] = emb[(logits[t, :] * w[g]).argmax(1), :]
     return out
+
+
+FLAT, COLUMNS = 3000, 100  # 1.2 MB, of which scalar memory has 1
+
+
+@tile.kernel
+def paired(x, rows, cols):
+    """One number for each pair; none, and -1, in half of the columns."""
+    flat = x.reshape(-1)
+    y = hl.empty([rows.shape[0]], dtype=x.dtype)
+    z = hl.empty([rows.shape[0]], dtype=x.dtype)
+    for t in hl.tile(rows.shape[0]):
+        at = rows[t] * x.shape[1] + cols[t]
+        y[t] = flat[at]
+        z[t] = hl.load(flat, [at + 1], mask=cols[t] < 50, other=-1)
+    return y, z
+
+
+@tile.kernel
+def picked(logits, labels):
+    """The logit of each label, as cross entropy is written for GPUs."""
+    flat = logits.reshape(-1)
+    y = hl.empty([labels.shape[0]], dtype=hl.float32)
+    for t in hl.tile(labels.shape[0]):
+        y[t] = logits[t, :].sum(1) - flat[t.index * logits.shape[1] + labels[t]]
+    return y
+
+
+@tile.kernel
+def of_own_rows(x, cols, offsets):
+    """Number cols[r] of row g, and of the row that r is in its group."""
+    flat, C = x.reshape(-1), x.shape[1]
+    y = hl.zeros([cols.shape[0]], dtype=x.dtype)
+    for g in hl.grid(offsets.shape[0] - 1):
+        for t in hl.tile(offsets[g], offsets[g + 1]):
+            y[t] = flat[g * C + cols[t]] + flat[(t.index - offsets[g]) * C + cols[t]]
+    return y
+
+
+@tile.kernel
+def made_before(x, logits):
+    """The author's own loops, one of which changes where rows are, between two that pick them."""
+    n = logits.shape[0]
+    ids = hl.zeros([n], dtype=hl.int32)
+    y = hl.zeros([2, n], dtype=x.dtype)
+    for t in hl.tile(n):
+        ids[t] = logits[t, :].argmax(1) * 7
+    for t in hl.tile(n):
+        y[0, t] = x[ids[t], :].sum(1)
+    for t in hl.tile(n):
+        ids[t] = ids[t] + 1
+    for t in hl.tile(n):
+        y[1, t] = x[ids[t], :].sum(1)
+    return y
 
 
 def test_places_are_read_from_memory():
@@ -156,12 +220,13 @@ def test_what_a_one_hot_picks_stays():
 
 
 @pytest.mark.parametrize(
-    "kernel, first", [(carried, "int32"), (changed, "float32"), (by_group, "float32")]
+    "kernel, first", [(carried, "int32"), (changed, "float32"), (by_range, "float32")]
 )
 def test_others_are_refused(kernel, first):
     table, vector = tile.spec((V, D), "float32"), tile.spec((5,), "float32")
     rows = tile.spec((B,), first) if kernel is carried else tile.spec((B, 200), first)
-    more = (vector, tile.spec((6,), "int32")) if kernel is by_group else ()
+    ends = tile.spec((5,), "int32")
+    more = (vector, ends, ends) if kernel is by_range else ()
     with pytest.raises(tile.PlanError, match=r"index (depends|is)|has more in it"):
         kernel.lower(rows, table, *more, target="tpu:v6e")
 
@@ -179,6 +244,54 @@ def test_values(target):
     heads = floats(B, 3, 200)
     want = emb[heads.argmax(2) * STEP + np.arange(3)]
     np.testing.assert_array_equal(again(of_heads)(heads, emb, target=target), want)
+
+
+@TARGETS
+def test_groups_say_places_too(target):
+    x, emb, w = floats(B, 200), floats(V, D), np.array([1, 2, -1, 0.5], np.float32)
+    group = np.repeat(np.arange(4), np.diff(OFFSETS))
+    want = emb[(x * w[group][:, None]).argmax(1) * STEP + group]
+    few = np.array([3, 5, 5, 30, 31], np.int32)
+    np.testing.assert_array_equal(again(by_group)(x, emb, w, OFFSETS, target=target), want)
+    got = np.asarray(again(by_group)(x, emb, w, few, target=target))
+    assert not got[:3].any() and not got[31:].any()
+    np.testing.assert_array_equal(got[5:30], emb[(x[5:30] * -1).argmax(1) * STEP + 2])
+
+
+def whole(limit, *shape):
+    return (np.abs(floats(*shape)) * 1e4).astype(np.int32) % limit
+
+
+@TARGETS
+def test_numbers_that_scalar_memory_has_no_room_for(target):
+    x, n = floats(FLAT, COLUMNS), 700
+    rows, cols = whole(FLAT, n), whole(COLUMNS, n)
+    y, z = again(paired)(x, rows, cols, target=target)
+    np.testing.assert_array_equal(y, x[rows, cols])
+    beside = x.reshape(-1)[np.minimum(rows * COLUMNS + cols + 1, x.size - 1)]
+    np.testing.assert_array_equal(z, np.where(cols < 50, beside, -1))
+    labels = whole(COLUMNS, FLAT)
+    want = x.sum(1) - x[np.arange(FLAT), labels]
+    np.testing.assert_allclose(again(picked)(x, labels, target=target), want, rtol=1e-4, atol=1e-4)
+
+    offsets = np.array([10, 310, 310, 600, 650], np.int32)
+    want = np.zeros(n, np.float32)
+    for g, (begin, end) in enumerate(itertools.pairwise(offsets)):
+        here = cols[begin:end]
+        want[begin:end] = x[g, here] + x[np.arange(end - begin), here]
+    np.testing.assert_array_equal(again(of_own_rows)(x, cols, offsets, target=target), want)
+
+
+@TARGETS
+def test_rows_at_places_that_a_loop_before_stores(target):
+    x, logits = floats(FLAT, COLUMNS), floats(900, 33)
+    ids = logits.argmax(1) * 7
+    want = np.stack([x[ids].sum(1), x[ids + 1].sum(1)])
+    made = again(made_before)
+    text = str(made.source(x, logits, target="tpu:v5e"))
+    assert text.index("    ids = ") < text.index("    x_picked = ") < text.rindex("    ids = ")
+    got = made(x, logits, target=target)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
 @TARGETS

@@ -73,7 +73,6 @@ from tests.passes import (
     test_select_numbers,
     test_separate_gathers,
     test_several_turns,
-    test_single_parts,
     test_stored_places,
     test_sum_tiles,
     test_turn_late,
@@ -122,7 +121,6 @@ from tilelang.codegen.pallas.passes import (
     scatter_rows,
     separate_gathers,
     several_turns,
-    single_parts,
     stored_places,
     sum_tiles,
     wide_carries,
@@ -1073,19 +1071,35 @@ MUTATIONS = (
         lambda: test_stored_places.test_values("cpu"),
     ),
     Mutation(
+        "rows of ranges that may overlap have one number", measures, "_groups",
+        lambda tile, around: next((a for a in around if a.kind == "grid"), None),
+        lambda: test_stored_places.test_others_are_refused(test_stored_places.by_range, "float32"),
+    ),
+    Mutation(
+        "rows are put together before there is what says where they are", host, "_arrays",
+        lambda plan, name: {plan.ir.root(name)},
+        lambda: test_stored_places.test_rows_at_places_that_a_loop_before_stores("tpu:v5e"),
+    ),
+    Mutation(
+        "numbers of any array are read from scalar memory", stored_places, "no_room",
+        lambda kernel, table, target: False,
+        lambda: test_stored_places.test_numbers_that_scalar_memory_has_no_room_for("tpu:v5e"),
+    ),
+    Mutation(
+        "what is put together has no mask", gather_ahead, "replace",
+        lambda old, **new: replace(old, **{n: None if n == "mask" else v for n, v in new.items()}),
+        lambda: test_stored_places.test_numbers_that_scalar_memory_has_no_room_for("tpu:v5e"),
+    ),
+    Mutation(
         "what places are made of is stored with them", stored_places, "loads", lambda expr: (),
         lambda: test_stored_places.test_places_that_places_say("cpu"),
     ),
     Mutation(
-        "a position beside a part is another block", single_parts, "_both",
-        lambda loop, name: frozenset(),
+        "a position beside a part is another block", choose, "several",
+        lambda *args: frozenset(),
         lambda: test_beside_parts.test_a_single_position_beside_a_part(
             again(test_beside_parts.boxes), (test_beside_parts.X,), test_beside_parts.BOXES, None
         ),
-    ),
-    Mutation(
-        "what is read again of a part stays one", single_parts, "squeezed",
-        lambda value, axis: value, test_single_parts.test_positions_of_two_dimensions,
     ),
     Mutation(
         "every row is scattered", scatter_rows, "_large", lambda *args: True,

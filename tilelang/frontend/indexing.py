@@ -60,7 +60,10 @@ def place(here: Here, handle: TensorHandle, entries: Entries, loc: Loc, masked: 
         index.append(entry)
         shape += dims
     if sum(isinstance(i, ir.Gather) for i in index) > 1:
-        hint = "reshape the tensor so that one index picks the rows"
+        flat, columns = f"{tensor.name}.reshape(-1)", tensor.shape[-1]
+        hint = f"one number for each pair is flat[rows * {columns} + columns], of flat = {flat}"
+        if len(tensor.shape) > 2 or not all(isinstance(i, ir.Gather) for i in index):
+            hint = "reshape the tensor so that one index picks the rows"
         raise ParseError("two dimensions are indexed with computed positions", loc, hint)
     return Place(tuple(index), tuple(shape), tuple(added))
 

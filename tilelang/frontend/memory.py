@@ -204,6 +204,11 @@ def _fitting(value: Expr, shape: tuple[Dim, ...], what: str, loc: Loc) -> Expr:
             hint = f"give it the dimensions that it lacks, of length 1: (...)[{behind}]"
         elif shape == value.type.shape[::-1]:
             hint = "turn it: (...).T"
+        elif len({*value.type.shape}) < rank:
+            hint = (
+                "x[t, i[t]] has each position of t with each: one number a row is "
+                "flat[t.index * N + i[t]], of flat = x.reshape(-1) with rows of N"
+            )
         elif over := [d for d in value.type.shape if isinstance(d, str) and d not in shape]:
             hint = f"{over[0]} is no dimension there: index with it, or fold over it"
         raise TypingError(f"{what} of shape {show(shape)}", loc, hint) from None

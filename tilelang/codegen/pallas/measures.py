@@ -13,15 +13,28 @@ from typing import Literal
 
 from tilelang import ir
 from tilelang.analysis.uses import of_vectors
-from tilelang.ir import Along, At, Axis, Body, Expr, GridIndex, KernelIR, Load, Loop, Store, Tensor
+from tilelang.ir import (
+    Along,
+    At,
+    Axis,
+    Body,
+    Expr,
+    GridIndex,
+    KernelIR,
+    Load,
+    Loop,
+    Store,
+    Tensor,
+    integers,
+)
 from tilelang.ir.integers import const
 from tilelang.ir.names import names_in, renamed, take
-from tilelang.ir.traversal import loads, map_children, map_index, map_stmt, rewrite, walk
+from tilelang.ir.traversal import loads, map_children, map_index, map_range, map_stmt, rewrite, walk
 from tilelang.language.build import binary, cast
 from tilelang.passes.drop_unused import used
 
 Ranges = tuple[tuple[str, tuple[int, int]], ...]  # axis -> its range
-Around = tuple[int, Ranges]  # how many loops are before it
+Around = tuple[int, Ranges, str]  # how many loops are before it; the loop over groups, "" if none
 Change = Callable[[Load | Store, tuple[Axis, ...]], tuple[ir.Index, ...]]
 
 
@@ -84,7 +97,7 @@ class Measures:
     kernel: KernelIR
     stored: set[str]
     taken: set[str]
-    known: dict[tuple[Expr, ir.Index | None], Expr | None] = field(default_factory=dict)
+    known: dict[_Measure, Expr | None] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     axes: list[Axis] = field(default_factory=list)
     own: dict[Around, list[Axis]] = field(default_factory=dict)
@@ -94,7 +107,7 @@ class Measures:
         """What an integer or a bool that is made of vectors is in memory; `axis` has asked."""
         if expr.type.rank or expr.type.dtype not in ("int32", "bool") or not of_vectors(expr):
             return None
-        grids = [a for a in around if a.kind == "grid"]
+        grids = tuple(a for a in around if a.kind == "grid")
         return self._measured(_Measure(axis, grids, expr, None))
 
     def rows(self, around: Sequence[Axis], expr: Expr) -> Expr | None:
@@ -110,7 +123,11 @@ class Measures:
             return None
         plain = rewrite(expr, partial(_unmoved, along=along))
         grids = [] if moved or tiles[0].static is None else [a for a in around if a.kind == "grid"]
-        return self._measured(_Measure(tiles[0], [*grids, tiles[0]], plain, along))
+        asked = _Measure(tiles[0], (*grids, tiles[0]), plain, along)
+        made, group = self._measured(asked), None if moved else _groups(tiles[0], around)
+        if made is not None or group is None:
+            return made
+        return self._measured(replace(asked, group=group))
 
     def loops(self) -> Iterator[Loop]:
         """Those that store what was measured, each behind what it reads."""
@@ -121,14 +138,13 @@ class Measures:
             yield from (loop for loop in body if isinstance(loop, Loop))
 
     def _measured(self, asked: _Measure) -> Expr | None:
-        key = asked.expr, asked.along
-        if key not in self.known:
+        if asked not in self.known:
             ranges = {a.name: self._range(a, asked) for a in asked.around}
             around = {n: r for n, r in ranges.items() if r and asked.goes_by(n)}
-            self.known[key] = (
-                self._stored(asked, around) if self._alone(asked.expr, around) else None
-            )
-        return self.known[key]
+            by = {*around, asked.group.name} if asked.group is not None else around
+            alone = self._alone(asked.expr, by)
+            self.known[asked] = self._stored(asked, around) if alone else None
+        return self.known[asked]
 
     def _range(self, axis: Axis, asked: _Measure) -> tuple[int, int] | None:
         """The positions of a loop; of one that memory ends, all that what is asked for has."""
@@ -172,14 +188,14 @@ class Measures:
         """A load of what a loop of its own stores, which goes over these ranges."""
         axis, expr, loc = asked.axis, asked.expr, asked.axis.loc
         made = {load.tensor for load in loads(expr)} & self.tensors.keys()
-        before = [n for (n, _), own in self.stores.items() if made & {s.tensor for s in own}]
-        around = max(before, default=-1) + 1, tuple(ranges.items())
+        before = [n for (n, *_), own in self.stores.items() if made & {s.tensor for s in own}]
+        group = "" if asked.group is None else asked.group.name
+        around = max(before, default=-1) + 1, tuple(ranges.items()), group
         if around not in self.stores:
-            self.own[around] = [
-                self._axis(axis, self.kernel.axis(n).kind, n, ends) for n, ends in ranges.items()
-            ] or [self._axis(axis, "grid", f"{axis.user}_once", (0, 1))]
-        own = self.own[around]
-        names = dict(zip(ranges, (a.name for a in own), strict=False))
+            self.own[around] = self._own_axes(asked, ranges)
+        loops = [group, *ranges] if group else [*ranges]
+        names = dict(zip(loops, (a.name for a in self.own[around]), strict=False))
+        own = self.own[around][bool(group) :]
         shape = tuple(max(1, end) for _, end in ranges.values()) or (1,)
         name = take(f"{axis.user}_measure", self.taken)
         self.tensors[name] = Tensor(name, shape, "int32", "output", loc)
@@ -189,6 +205,21 @@ class Measures:
         at = tuple(asked.entry(self.kernel.axis(n)) for n in ranges) or (At(const(0)),)
         load: Expr = Load(name, at, ir.Type(expr.type.shape, "int32"), loc=loc)
         return load if expr.type.dtype == "int32" else binary("ne", load, 0, loc)
+
+    def _own_axes(self, asked: _Measure, ranges: Mapping[str, tuple[int, int]]) -> list[Axis]:
+        """Those of its loops: over its ranges, or over groups and the rows of each, or one turn."""
+        axis, group = asked.axis, asked.group
+        if group is None:
+            own = [
+                self._axis(axis, self.kernel.axis(n).kind, n, ends) for n, ends in ranges.items()
+            ]
+            return own or [self._axis(axis, "grid", f"{axis.user}_once", (0, 1))]
+        assert group.static is not None
+        outer = self._axis(group, "grid", group.name, group.static)
+        name = take(axis.name, self.taken)
+        rows = map_range(axis, partial(renamed, names={group.name: outer.name}))
+        self.axes.append(replace(rows, name=name, block=name))
+        return [outer, self.axes[-1]]
 
     def _axis(
         self, of: Axis, kind: Literal["grid", "tile"], wish: str, ends: tuple[int, int]
@@ -203,12 +234,19 @@ class Measures:
 
 @dataclass(frozen=True)
 class _Measure:
-    """What is asked for: by which axis, by which of these it may go, and where its tile lies."""
+    """What is asked for.
+
+    axis    the loop that asks
+    around  loops by which it may go
+    along   where its tile lies
+    group   a loop by which it goes, too, each turn of which has rows of its own
+    """
 
     axis: Axis
-    around: Sequence[Axis]
+    around: tuple[Axis, ...]
     expr: Expr
     along: Along | None
+    group: Axis | None = None
 
     def goes_by(self, axis: str) -> bool:
         """Whether it is a number for each of its positions."""
@@ -221,6 +259,17 @@ class _Measure:
         if self.along is not None and axis.name == self.along.axis:
             return self.along
         return _at(axis.name, axis.kind)
+
+
+def _groups(tile: Axis, around: Sequence[Axis]) -> Axis | None:
+    """The loop over groups, `tile` goes through each of which: offsets[g] to offsets[g + 1]."""
+    match tile.begin, tile.end:
+        case Load(one, (At(GridIndex(name) as first),)), Load(other, (At(last),)) if one == other:
+            behind = integers.value_of(integers.sub(last, first)) == 1
+            found = (a for a in around if a.name == name and a.static is not None)
+            return next(found, None) if behind else None
+        case _:
+            return None
 
 
 def _at(axis: str, kind: str) -> ir.Index:

@@ -91,7 +91,8 @@ def _nest(
         if view not in views:
             views[view] = _viewed(kernel, view, views)
         index = (*expr.index[: ahead.at], *ahead.entries, *expr.index[ahead.at + 1 :])
-        return replace(expr, tensor=views[view].name, index=index)
+        mask = None if expr.mask is None else rewrite(expr.mask, lambda part: read(part, False))
+        return replace(expr, tensor=views[view].name, index=index, mask=mask)
 
     def changed(stmt: ir.Stmt) -> tuple[ir.Stmt, ...]:
         copied = copies(stmt)
@@ -105,7 +106,7 @@ def _nest(
 def _ahead(kernel: ir.KernelIR, load: ir.Load, own: Collection[str]) -> Ahead | None:
     """How rows are picked, if what is picked from and by stays as it is while the nest runs."""
     picked = [d for d, entry in enumerate(load.index) if isinstance(entry, ir.Gather)]
-    if len(picked) != 1 or load.mask is not None:
+    if len(picked) != 1:
         return None
     entry = load.index[picked[0]]
     source = kernel.tensor(kernel.root(load.tensor))

@@ -16,7 +16,6 @@ from tilelang.codegen.pallas.passes.lane_gathers import lane_gathers
 from tilelang.codegen.pallas.passes.numbers_as_rows import numbers_as_rows
 from tilelang.codegen.pallas.passes.scatter_rows import scatter_rows
 from tilelang.codegen.pallas.passes.separate_gathers import separate_gathers
-from tilelang.codegen.pallas.passes.single_parts import single_parts
 from tilelang.codegen.pallas.passes.stale_views import refuse_stale
 from tilelang.codegen.pallas.passes.turn_rows import turn_rows
 from tilelang.codegen.pallas.passes.wide_carries import wide_carries
@@ -56,7 +55,6 @@ def normalised(
         ("row_products", row_products),
         ("first_positions", lambda k: first_positions(k, integers=wide)),
         ("numbers_as_rows", numbers_as_rows),
-        ("single_parts", single_parts),
         ("bool_bytes", bool_bytes),
         ("powers_of_two", powers_of_two),
         *((("turn_rows", turn_rows),) if wide else ()),
