@@ -1,13 +1,18 @@
-"""Row loads: which loads fetch rows one by one, and which tensors say where those are."""
+"""Row loads: which loads fetch rows one by one, and which tensors say where those are; and which
+have no room where single numbers are read."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 
 from tilelang.analysis.uses import IndexedSite, picks_rows
+from tilelang.codegen.pallas.target import Target, scalar_bytes
 from tilelang.ir import KernelIR, Load
 from tilelang.ir.traversal import loads
-from tilelang.language.dtypes import itemsize
+from tilelang.language.dtypes import is_float, itemsize
+
+NUMBERS = 2  # what part of scalar memory a table may take: index arrays and offsets lie there, too
 
 
 def by_row(load: Load, indices: Collection[str]) -> bool:
@@ -27,3 +32,15 @@ def gather_indices(ir: KernelIR, references: Iterable[IndexedSite]) -> set[str]:
         if single and wide and picks_rows(reference.index):
             found.add(reference.tensor)
     return found
+
+
+def no_room(kernel: KernelIR, table: str, target: Target) -> bool:
+    """Whether numbers of an array cannot be read from scalar memory."""
+    return scalar_bytes((math.prod(kernel.tensor(table).shape),)) > target.smem // NUMBERS
+
+
+def read_in_blocks(kernel: KernelIR, tensors: Collection[str], target: Target) -> frozenset[str]:
+    """Those of which single numbers are read in blocks: no position is made of them, and scalar
+    memory has no room."""
+    floats = (t for t in tensors if is_float(kernel.tensor(t).dtype) and not target.interpreted)
+    return frozenset(t for t in floats if no_room(kernel, t, target))

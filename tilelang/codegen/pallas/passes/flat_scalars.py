@@ -18,6 +18,7 @@ from typing import assert_never
 
 from tilelang import ir
 from tilelang.analysis.uses import picks, reads_memory
+from tilelang.codegen.pallas.row_loads import read_in_blocks
 from tilelang.codegen.pallas.target import Target, scalar_bytes
 from tilelang.ir import (
     edges_of,
@@ -81,6 +82,7 @@ def flat_scalars(kernel: ir.KernelIR, target: Target) -> ir.KernelIR:
     views = dict(flat)
     for loop in kernel.body:
         alone = _alone(kernel, loop)
+        alone -= read_in_blocks(kernel, alone, target)
         beside = {
             n: flat.get(n) or unique(kernel, n, "flat") for n in _beside(kernel, loop) - alone
         }

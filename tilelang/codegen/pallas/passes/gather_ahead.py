@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import dropwhile
 
 from tilelang import ir
-from tilelang.codegen.pallas.target import Target, scalar_bytes
+from tilelang.codegen.pallas.row_loads import no_room
+from tilelang.codegen.pallas.target import Target
 from tilelang.ir.names import unique
 from tilelang.ir.traversal import loads, map_body, map_stmt, rewrite
 from tilelang.language.dtypes import itemsize
@@ -24,7 +25,6 @@ from tilelang.language.dtypes import itemsize
 # Rows that are put together without being asked for: fewer take less time in the step than a launch
 # of XLA's, and more bytes may not fit beside everything else.  Guesses, from predictions of moe.
 LEAST, MOST = 512, 1 << 30
-NUMBERS = 2  # what part of scalar memory a table may take: index arrays and offsets lie there, too
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,6 @@ def copies(stmt: ir.Stmt) -> bool:
     """Whether rows go to where they are stored and nowhere else: that reads and writes them once,
     too."""
     return isinstance(stmt, ir.Store) and _is_copy(stmt.value)
-
-
-def no_room(kernel: ir.KernelIR, table: str, target: Target) -> bool:
-    """Whether numbers of an array cannot be read from scalar memory."""
-    return scalar_bytes((math.prod(kernel.tensor(table).shape),)) > target.smem // NUMBERS
 
 
 def _nest(

@@ -20,11 +20,11 @@ from functools import partial
 from tilelang import ir
 from tilelang.codegen.pallas.computed import ComputedPlaces
 from tilelang.codegen.pallas.measures import Measures, map_sites, measuring
+from tilelang.codegen.pallas.row_loads import no_room
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import At, Axis, Expr, Gather, KernelIR, Load, Loop, Store
 from tilelang.ir.traversal import definitions, inlined, loads
 
-from .gather_ahead import no_room
 from .one_hot_loads import picked_load
 from .one_hot_stores import picked_store
 

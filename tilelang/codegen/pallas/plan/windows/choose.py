@@ -10,7 +10,7 @@ from tilelang.codegen.pallas.moves import edges, moved
 from tilelang.codegen.pallas.plan.placement import Placed
 from tilelang.codegen.pallas.plan.steps.moves import steady
 from tilelang.codegen.pallas.plan.types import All, AxisPlan, Part, Row, Select, Step, Track
-from tilelang.codegen.pallas.row_loads import gather_indices
+from tilelang.codegen.pallas.row_loads import gather_indices, read_in_blocks
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import (
     Along,
@@ -119,8 +119,9 @@ def survey(
     written = frozenset(r.tensor for r in seen if r.written)
     bounds = {load.tensor for a in axes.values() for e in a.made_of for load in loads(e)}
     vector = {r.tensor for r in seen if any(not isinstance(i, At) for i in r.index)}
-    scalars = bounds.union(r.tensor for r in seen) - written - vector | gather_indices(ir, seen)
-    scalars |= edges(ir)
+    scalars = bounds.union(r.tensor for r in seen) - written - vector
+    scalars -= read_in_blocks(ir, scalars, target)
+    scalars |= gather_indices(ir, seen) | edges(ir)
     refuse_changed(ir, axes, seen)
     indices: dict[str, list[tuple[Index, ...]]] = {}
     for reference in seen:
