@@ -366,3 +366,53 @@ def test_copies_do_not_race(kernel: tile.Kernel, dtype: str) -> None:
         assert not races.races.races_found
     finally:
         pltpu.reset_tpu_interpret_mode_state()
+
+
+@tile.kernel
+def cached(rows, pages, slots):
+    """Rows in place, each in the page and at the place that its slot says; -1: nowhere."""
+    B = pages.shape[1]
+    for t in hl.grid(rows.shape[0]):
+        slot = slots[t]
+        if slot < 0:
+            continue
+        pages[slot // B, slot % B, :] = rows[t, :]
+
+
+@tile.kernel
+def cached_heads(rows, pages, slots):
+    B = pages.shape[1]
+    for t in hl.grid(rows.shape[0]):
+        if slots[t] >= 0:
+            pages[slots[t] // B, slots[t] % B, :, :] = rows[t, :, :]
+
+
+def kept_rows(pages, rows, slots):
+    want = pages.reshape(-1, *rows.shape[1:]).copy()
+    for row, slot in zip(rows, slots, strict=True):
+        if slot >= 0:
+            want[slot] = row
+    return want.reshape(pages.shape)
+
+
+@pytest.mark.parametrize("block", [16, 32])
+@pytest.mark.parametrize("kernel, inner", [(cached, (384,)), (cached_heads, (3, 128))])
+def test_rows_of_pages(kernel, inner, block):
+    """A key cache of serving: two positions that memory says, of pages that no memory holds."""
+    rng = np.random.default_rng(block)
+    pages = rng.standard_normal((ROWS // block, block, *inner)).astype(np.float32)
+    rows = rng.standard_normal((LANES, *inner)).astype(np.float32)
+    slots = rng.integers(-1, NEAR, LANES).astype(np.int32)
+    slots[:2] = len(pages) * block - 1, len(pages) * block // 2
+    assert "make_async_copy" in str(kernel.source(rows, pages, slots, target="tpu:v5e"))
+    for target in ("cpu", "tpu:v5e"):
+        given = pages.copy()
+        tile.kernel(kernel.__wrapped__)(rows, given, slots, target=target)
+        np.testing.assert_array_equal(given, kept_rows(pages, rows, slots))
+
+
+def test_rows_of_short_pages_are_refused_with_what_to_pass():
+    pages, rows = np.zeros((ROWS // 8, 8, WIDTH), np.float32), np.zeros((LANES, WIDTH), np.float32)
+    with pytest.raises(tile.PlanError, match="two positions of pages are read") as caught:
+        cached.lower(rows, pages, np.zeros(LANES, np.int32), target="tpu:v5e")
+    assert "pages.reshape(P * B, ...)" in caught.value.hint

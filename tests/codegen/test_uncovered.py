@@ -11,6 +11,7 @@ import pytest
 import tilelang as tile
 import tilelang.language as hl
 from examples.jagged import jagged_attention as example
+from tests.passes.becomes import again
 from tests.schedule_table import attention, steps_of
 
 HEADS, TOKENS, BLOCK = 2, 1024, 128
@@ -88,3 +89,39 @@ def test_no_step_behind_the_end_goes_back() -> None:
             expected = np.where(np.arange(16)[:, None] < n, x, 7)
             np.testing.assert_array_equal(y, expected)
             np.testing.assert_array_equal(z, expected[:, 0])
+
+
+@tile.kernel
+def counted_twice(x):
+    """What the first loop fills is read in single numbers, and in tiles."""
+    h = hl.zeros([12], dtype=hl.int32)
+    c = hl.full([12], 3, dtype=hl.int32)
+    y = hl.zeros([12, 4], dtype=hl.float32)
+    for i in hl.grid(x.shape[0]):
+        hl.atomic_add(h, [x[i]], 1)
+    for _ in hl.grid(1):
+        total = 0
+        for e in hl.grid(12):
+            total += h[e]
+            c[e] = total
+    for t in hl.tile(12):
+        y[t, :] = hl.full([t, 4], 2.0, dtype=hl.float32) + h[t][:, None]
+    return h, c, y
+
+
+@pytest.mark.parametrize("target", ["cpu", "tpu:v5e"])
+def test_numbers_of_an_array_that_no_loop_fills(target):
+    text = str(again(counted_twice).source(np.zeros(0, np.int32), target=target))
+    assert 0 < text.find("    h = jnp.zeros((12,), jnp.int32)") < text.find(")(h")
+
+
+@pytest.mark.parametrize("rows", [0, 40])
+@pytest.mark.parametrize("target", ["cpu", "tpu:v5e"])
+def test_what_no_turn_stored_is_what_it_was_made_with(rows, target):
+    """A loop without turns is not launched, and those behind it read what it would store to."""
+    x = (np.arange(rows) % 12).astype(np.int32)
+    h, c, y = counted_twice(x, target=target)
+    want = np.bincount(x, minlength=12)
+    np.testing.assert_array_equal(h, want)
+    np.testing.assert_array_equal(c, want.cumsum())
+    np.testing.assert_array_equal(y, np.repeat(want[:, None] + 2, 4, 1))

@@ -38,6 +38,7 @@ from tests.codegen import (
     test_moved_tiles,
     test_pieces,
     test_read_after_write,
+    test_recalled,
     test_scatter,
     test_shorter,
     test_stacked,
@@ -1074,6 +1075,16 @@ MUTATIONS = (
         "rows of ranges that may overlap have one number", measures, "_groups",
         lambda tile, around: next((a for a in around if a.kind == "grid"), None),
         lambda: test_stored_places.test_others_are_refused(test_stored_places.by_range, "float32"),
+    ),
+    Mutation(
+        "what the nest stores lies in scalar memory", computed.ComputedPlaces,
+        "_stored", frozenset(),
+        test_recalled.test_counters_say_where_rows_go,
+    ),
+    Mutation(
+        "an array that no loop fills is there where its numbers are read", host, "_read",
+        lambda plan, scalars, hosts: (plan.ir.root(name) for name in hosts),
+        lambda: test_uncovered.test_numbers_of_an_array_that_no_loop_fills("tpu:v5e"),
     ),
     Mutation(
         "rows are put together before there is what says where they are", host, "_arrays",

@@ -44,7 +44,7 @@ def weighted(x, gate):
     return y
 
 
-def test_matrices_of_single_numbers_are_made_flat_and_must_fit_scalar_memory() -> None:
+def test_matrices_of_single_numbers_are_made_flat_where_they_fit_scalar_memory() -> None:
     def arguments(rows: int) -> tuple[tile.Spec, tile.Spec]:
         return tile.spec((rows, 256), "float32"), tile.spec((rows, 4), "float32")
 
@@ -52,6 +52,9 @@ def test_matrices_of_single_numbers_are_made_flat_and_must_fit_scalar_memory() -
     found = [weighted.source(*arguments(4096), config=c, target="tpu:v6e") for c in (rows, None)]
     assert "gate_flat[t * 4 + 1]" in str(found[0]) and "gate_flat" not in str(found[1])
     assert weighted.source(*arguments(300_000), target="cpu")
+    for config in (rows, None):
+        large = str(weighted.source(*arguments(300_000), config=config, target="tpu:v6e"))
+        assert "gate_flat" not in large and "SMEM" not in large
+    whole = tile.spec((300_000, 256), "float32"), tile.spec((300_000, 4), "int32")
     with pytest.raises(tile.TileError, match=r"(?s)4,800,\d\d\d bytes of scalar"):
-        weighted.source(*arguments(300_000), config=rows, target="tpu:v6e")
-    assert "gate_flat" not in str(weighted.source(*arguments(300_000), target="tpu:v6e"))
+        weighted.source(*whole, config=rows, target="tpu:v6e")

@@ -7,7 +7,7 @@ by a one-hot.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -122,8 +122,17 @@ class ComputedPlaces:
     def _far(self) -> frozenset[str]:
         return frozenset(_not_held(self._kernel, self._nest))
 
+    @cached_property
+    def _stored(self) -> Set[str]:
+        return self._kernel.stored((self._nest,))
+
     def _single(self, entry: Index) -> bool:
-        return isinstance(entry, At) and of_vectors(inlined(entry.expr, self._values))
+        """Whether a place is made of vectors, or of what the nest stores, which lies with them."""
+        if not isinstance(entry, At):
+            return False
+        full = inlined(entry.expr, self._values)
+        changing = any(self._kernel.root(load.tensor) in self._stored for load in loads(full))
+        return changing or of_vectors(full)
 
     def _of_rows(self, expr: Expr) -> bool:
         """Whether a number of each row is made of more than what lies in scalar memory."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import assert_never
 
 from tilelang.codegen.pallas.plan.steps.names import COUNT
@@ -147,13 +149,14 @@ def _initial(tensor: Tensor, shape: tuple[int, ...], dtype: str) -> Node:
 def _print_launch(
     plan: Plan, block: Block, launch: Launch, names: Names, written: set[str]
 ) -> None:
-    inputs = [w for w in launch.inputs if not w.passed]
-    for host in dict.fromkeys(plan.array(w.array) for w in inputs):
-        root = plan.ir.tensor(plan.ir.root(host.source))
-        if root.role == "output" and root.name not in written:  # nothing runs that would write it
-            block.put(root.name, _initial(root, root.shape, root.dtype))
-            written.add(root.name)
-            _print_views(plan, block, {root.name}, _given(plan) | written)
+    hosts = dict.fromkeys(plan.array(w.array) for w in launch.inputs if not w.passed)
+    for name in dict.fromkeys(_read(plan, launch.scalars, (host.source for host in hosts))):
+        root = plan.ir.tensor(name)
+        if root.role == "output" and name not in written:  # nothing runs that would write it
+            block.put(name, _initial(root, root.shape, root.dtype))
+            written.add(name)
+            _print_views(plan, block, {name}, _given(plan) | written)
+    for host in hosts:
         if host.wide:
             block.put(host.name, ops.cast(Atom(host.source), host.dtype, len(host.shape)))
         elif host.name != host.source:
@@ -165,6 +168,12 @@ def _print_launch(
     for window in launch.outputs:
         _print_result(plan, block, launch, window)
         written.add(plan.array(window.array).source)
+
+
+def _read(plan: Plan, *tensors: Iterable[str]) -> Iterator[str]:
+    """The arrays that tensors are, or are views of, and those that pick their rows."""
+    for name in chain(*tensors):
+        yield from sorted(_arrays(plan, name))
 
 
 def _before(plan: Plan, window: Window, written: set[str]) -> Node:

@@ -95,7 +95,7 @@ def _stored(
     """The shape of the rows that are stored: the lanes, then what a row holds of the others."""
     shape: list[Dim] = []
     legal, pairs = True, tuple(zip(entries, window.dims, strict=True))
-    _check_bools_and_places(store, window, pairs)
+    _check_bools_and_places(arrays, store, window, pairs)
     for d, (entry, dim) in enumerate(pairs):
         match entry, dim:
             case ir.Gather(expr), _:
@@ -137,7 +137,7 @@ def _check_part(arrays: Arrays, store: Store, window: Window, last: Entry) -> No
 
 
 def _check_bools_and_places(
-    store: Store, window: Window, pairs: tuple[tuple[Entry, WindowDim], ...]
+    arrays: Arrays, store: Store, window: Window, pairs: tuple[tuple[Entry, WindowDim], ...]
 ) -> None:
     name = store.tensor
     if window.dtype == "bool":
@@ -147,7 +147,16 @@ def _check_bools_and_places(
             store.loc,
             f"pass {name} as int8, or return a new array",
         )
-    if any(isinstance(e, ir.At) and isinstance(dim, Whole) for e, dim in pairs):
+    held = any(isinstance(e, ir.At) and isinstance(dim, Whole) for e, dim in pairs)
+    if held and not arrays.several.get(name):
+        raise Refused(
+            Rule.FORM,
+            f"two positions of {name} are read from memory, and single rows of a dimension as "
+            "short as the second are not copied to where arrays lie",
+            store.loc,
+            f"let the dimensions be one: pass {name}.reshape(P * B, ...), and store at p * B + b",
+        )
+    if held:
         raise Refused(
             Rule.FORM,
             f"rows of {name} are stored where an index array picks them, and {name} is also used "

@@ -59,7 +59,7 @@ def _parts_can_move(
 
 def _can_copy(dims: tuple[WindowDim, ...], at: int, shape: tuple[int, ...], target: Target) -> bool:
     """Whether rows can be copied on their own: copies take whole register tiles of the array."""
-    if len(dims) - at < 2 or shape[at] < 4 * target.sublanes:
+    if len(dims) - at < 2 or (len(dims) - at == 2 and shape[at] < 2 * target.sublanes):
         return False
     for d, dim in enumerate(dims):
         if isinstance(dim, ByTile) and shape[d] % dim.block:
