@@ -198,7 +198,7 @@ BUDGET = {
     # tiles of a fixed block that begin elsewhere than in memory
     # positions beside parts are parts; what to write where single numbers have no room
     # one_hot_updates.py: updates at places that are computed
-    "codegen.pallas": 25_500,  # wide_*.py, registers.py; flows; moved tiles; one-hots; places, of groups
+    "codegen.pallas": 25_500,  # wide_*.py, registers.py; flows; moved tiles; one-hots; places said
     # descriptors; specialized warps; space of configs; kinds of memory; interiors; cleared rows;
     # tiles of groups, loops without products that copy ahead; registers of what is alive, and of a
     # program; operands that are taken whole; products in batches; tables that are gathered from,
