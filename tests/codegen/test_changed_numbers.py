@@ -11,6 +11,7 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.passes.becomes import again
 
+LARGE = np.zeros((200_000, 128), np.float32)  # of smaller arrays rows are picked in vector memory
 X = np.arange(16 * 8, dtype=np.float32).reshape(16, 8)
 
 
@@ -30,7 +31,7 @@ def as_range(x):
 @tile.kernel
 def as_block(x):
     n = hl.zeros([4], dtype=hl.int32)
-    y = hl.zeros([4, 8], dtype=x.dtype)
+    y = hl.zeros([4, x.shape[1]], dtype=x.dtype)
     for g in hl.grid(4):
         n[g] = g + 1
         y[g, :] = x[n[g], :]
@@ -39,7 +40,7 @@ def as_block(x):
 
 @tile.kernel
 def as_rows(ids, x):
-    y = hl.zeros([4, 8], dtype=x.dtype)
+    y = hl.zeros([4, x.shape[1]], dtype=x.dtype)
     for g in hl.grid(4):
         ids[g] = g + 2
         for t in hl.tile(4):
@@ -82,10 +83,16 @@ def in_two_loops(x):
 STORED = "is stored to in the same loop: TPUs know that before they run a step"
 REFUSED = (
     (as_range, (X,), "the range of t is read from n", "n", "hl.tile(n[()], max"),
-    (as_block, (X,), "which block of x is meant is read from n", "n", "y[g, :] = x[n[g], :]"),
+    (
+        as_block,
+        (LARGE,),
+        "which block of x is meant is read from n",
+        "n",
+        "y[g, :] = x[n[g], :]",
+    ),
     (
         as_rows,
-        (np.zeros(4, np.int32), X),
+        (np.zeros(4, np.int32), LARGE),
         "which rows of x are meant is read from ids",
         "ids",
         "x[ids[t], :])",
@@ -115,3 +122,10 @@ def test_what_to_write_instead(kernel: Any) -> None:
         np.testing.assert_array_equal(found, wanted)
     sums = np.cumsum(X, 0)[:4] if kernel is as_values else np.tile(X[:4].sum(0), (4, 1))
     np.testing.assert_array_equal(kernel(X)[0], sums)
+
+
+@pytest.mark.parametrize("target", ["cpu", "tpu:v5e"])
+def test_rows_of_what_vector_memory_holds_are_picked(target: str) -> None:
+    y, n = again(as_block)(X, target=target)
+    np.testing.assert_array_equal(y, X[1:5])
+    np.testing.assert_array_equal(n, [1, 2, 3, 4])

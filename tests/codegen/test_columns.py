@@ -14,8 +14,10 @@ import tilelang as tile
 import tilelang.language as hl
 from tests.aot.written import compiled, needs_libtpu
 from tests.codegen.flowing import LAYOUTS, ROWS, laid, strict
+from tests.passes.becomes import again
 from tests.planted import trial
 from tests.planted.bug import Bug, bug
+from tilelang.codegen.pallas.plan.windows import columns
 
 Offsets = tuple[int, ...]
 
@@ -190,6 +192,54 @@ def test_of_a_row_among_many_that_one_is_loaded():
     config = tile.Config({"t": 128}, within=("h",))
     text = WEIGHED.source(*given, tile.spec((65,), "int32"), 16, target="tpu:v6e", config=config)
     assert "w_ref[pl.ds(g * 16 + h, 1)]" in text
+
+
+@tile.kernel
+def sampled(a, b, rows, cols, B: hl.constexpr = 8):
+    """Some blocks of a product, as block sparse attention takes them: memory says which columns."""
+    K = a.shape[1]
+    blocks, columns = a.view(-1, B, K), b.view(K, -1, B)
+    out = hl.empty([rows.shape[0], B, B], dtype=hl.float32)
+    for i in hl.grid(rows.shape[0]):
+        acc = hl.zeros([B, B], dtype=hl.float32)
+        for k in hl.tile(K):
+            acc = hl.dot(blocks[rows[i], :, k], columns[k, cols[i], :], acc=acc)
+        out[i, :, :] = acc
+    return out
+
+
+ROW, COL = np.array([0, 3, 1, 3, 2], np.int32), np.array([4, 0, 2, 2, 1], np.int32)
+
+
+@pytest.mark.parametrize("target", ["cpu", "tpu:v6e"])
+def test_columns_that_memory_says(target):
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((32, 129), (129, 40)))
+    each = np.einsum("rik,kcj->rcij", a.reshape(4, 8, 129), b.reshape(129, 5, 8))
+    found = sampled(a, b, ROW, COL, target=target)
+    np.testing.assert_allclose(found, each[ROW, COL], rtol=1e-4, atol=1e-4)
+
+
+SAMPLED = (
+    *(tile.spec(shape, "float32") for shape in ((32, 128), (128, 40))),
+    *[tile.spec(ROW.shape, "int32")] * 2,
+)
+
+
+def parts_of_registers():
+    """Whether columns begin where memory says, inside of a register: Mosaic takes none."""
+    return "columns_ref[:, pl.ds(" in str(again(sampled).source(*SAMPLED, target="tpu:v6e"))
+
+
+@needs_libtpu
+def test_no_slice_begins_inside_of_a_register_tile():
+    assert not parts_of_registers()
+    compiled(sampled, *SAMPLED, target="tpu:v6e")
+
+
+def test_planted_numbers_of_turns_that_memory_says(monkeypatch):
+    monkeypatch.setattr(columns, "reads_memory", lambda expr: False)
+    assert parts_of_registers()
 
 
 # ---------------------------------------------------------------- planted bugs

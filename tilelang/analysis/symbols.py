@@ -222,6 +222,9 @@ def _typed(expr: Apply) -> bool:
 # ---------------------------------------------------------------- meaning of the scalar ops
 
 
+CHOICES = 2  # inside of another; those of a loop inside of two ifs are as many
+
+
 def floor_div(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
     """floor(a / b); floor(floor(x / m) / n) is written floor(x / (m * n))."""
     if b.is_zero is not False:
@@ -252,6 +255,9 @@ def _one_or_zero(condition: Any) -> Any:
 
 
 def _where(condition: Any, a: Any, b: Any) -> Any:
+    """Unknown where it is one of many choices, whose cases sympy would multiply out."""
+    if sum(len(each.atoms(sympy.Piecewise)) for each in (condition, a, b)) > CHOICES:
+        return None
     if isinstance(a, Boolean) and not a.is_Symbol:
         return sympy.Or(sympy.And(condition, a), sympy.And(sympy.Not(condition), b))
     return sympy.Piecewise((a, condition), (b, True))

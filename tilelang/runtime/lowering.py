@@ -13,6 +13,7 @@ from types import MappingProxyType
 from ..analysis import again, analyze, refuse
 from ..analysis.facts import AxisFact, Facts
 from ..codegen.pallas import emit as pallas_emit
+from ..codegen.pallas.long_positions import refuse_long
 from ..codegen.pallas.passes.measured_ranges import measured_ranges
 from ..codegen.pallas.passes.stored_places import stored_places
 from ..codegen.pallas.plan import search as pallas_search
@@ -125,6 +126,7 @@ def _problem(ir: KernelIR, facts: Facts, target: Target) -> Problem:
     """What is planned: the kernel without what only its gradient asks about, and parts loaded."""
     made = separate_parts(drop_detached(ir))
     if not isinstance(target, TritonTarget):
+        refuse_long(made)
         made = stored_places(measured_ranges(made), target)
     return Problem(made, facts if made is ir else again(made, facts))
 

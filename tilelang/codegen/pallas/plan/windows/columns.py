@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from tilelang.analysis.uses import picks_rows
+from tilelang.analysis.uses import picks_rows, reads_memory
 from tilelang.codegen.pallas.plan.axis import AxisPlan
 from tilelang.codegen.pallas.plan.clamps import bounds
 from tilelang.codegen.pallas.target import Target
@@ -86,7 +86,10 @@ def _merges(shape: Shape, array: Shape) -> bool:
 
 
 def _is_row(axes: Axes, target: Target, shape: Shape, kept: int, index: tuple[Index, ...]) -> bool:
-    """Whether a reference is to one whole row of a view that keeps the first `kept` dimensions."""
+    """Whether a reference is to one whole row of a view that keeps the first `kept` dimensions.
+
+    Where a register has several, each turn of a loop that is written out knows its number.
+    """
     *positions, row = index[kept:]
     if row != Span(0, shape[-1]) or picks_rows(index):
         return False
@@ -95,5 +98,6 @@ def _is_row(axes: Axes, target: Target, shape: Shape, kept: int, index: tuple[In
     exprs = [at.expr for at in positions if isinstance(at, At)]
     within = [axes[a].place == "within" for expr in exprs for a in integers.axes(expr)]
     limits = zip((bounds(expr, axes) for expr in exprs), shape[kept:-1], strict=True)
-    fits = shape[-1] % target.lanes == 0 or (bool(within) and all(within))
+    known = bool(within) and all(within) and not any(map(reads_memory, exprs))
+    fits = shape[-1] % target.lanes == 0 or known
     return fits and all(low >= 0 and high < size for (low, high), size in limits)
