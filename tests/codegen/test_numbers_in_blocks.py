@@ -87,6 +87,25 @@ def test_they_compile(kernel):
     compile_lowered(kernel.lower(*CASES[kernel][0], target="tpu:v6e"), worker=shared(TPU))
 
 
+@tile.kernel
+def of_places(x, at):
+    """Places that are floats: no block of them says where rows lie."""
+    y = hl.empty([8, x.shape[1]], dtype=x.dtype)
+    for b in hl.grid(8):
+        y[b, :] = x[at[b].to(hl.int32), :]
+    return y
+
+
+def test_no_block_says_places():
+    """Rows one by one are refused for their memory, as ever; tiles of them pick rows."""
+    x, at = LOGITS[:, :200], np.arange(len(MANY), dtype=np.float32) % B
+    one = tile.Config(loop_type="grid")
+    with pytest.raises(PlanError, match="reads single numbers of tensors that take 1,200,004"):
+        again(of_places).lower(x, at, target="tpu:v5e", config=one)
+    for given in (at, at[:8]):
+        np.testing.assert_array_equal(again(of_places)(x, given, target="tpu:v5e"), x[:8])
+
+
 def test_few_numbers_stay_in_scalar_memory():
     text = str(of_rows.source(LOGITS[:, :500], IDS, target="tpu:v5e"))
     assert "memory_space=pltpu.SMEM" in text and "pl.Buffered" not in text

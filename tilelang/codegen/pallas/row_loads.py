@@ -40,7 +40,9 @@ def no_room(kernel: KernelIR, table: str, target: Target) -> bool:
 
 
 def read_in_blocks(kernel: KernelIR, tensors: Collection[str], target: Target) -> frozenset[str]:
-    """Those of which single numbers are read in blocks: no position is made of them, and scalar
-    memory has no room."""
+    """Those whose single numbers are read in blocks: floats that scalar memory has no room for.
+
+    No position is made of these tensors, which blocks do not know.
+    """
     floats = (t for t in tensors if is_float(kernel.tensor(t).dtype) and not target.interpreted)
     return frozenset(t for t in floats if no_room(kernel, t, target))

@@ -82,10 +82,9 @@ def flat_scalars(kernel: ir.KernelIR, target: Target) -> ir.KernelIR:
     views = dict(flat)
     for loop in kernel.body:
         alone = _alone(kernel, loop)
-        alone -= read_in_blocks(kernel, alone, target)
-        beside = {
-            n: flat.get(n) or unique(kernel, n, "flat") for n in _beside(kernel, loop) - alone
-        }
+        places = _beside(kernel, loop)
+        alone -= read_in_blocks(kernel, alone - places, target)
+        beside = {n: flat.get(n) or unique(kernel, n, "flat") for n in places - alone}
         nest = ScalarNest(kernel, alone, flat, wide, beside)
         views |= beside
         own = [s.axis for s in every_loop((loop,))]

@@ -120,7 +120,8 @@ def survey(
     bounds = {load.tensor for a in axes.values() for e in a.made_of for load in loads(e)}
     vector = {r.tensor for r in seen if any(not isinstance(i, At) for i in r.index)}
     scalars = bounds.union(r.tensor for r in seen) - written - vector
-    scalars -= read_in_blocks(ir, scalars, target)
+    made = {p.tensor for r in seen for i in r.index for e in index_exprs(i) for p in loads(e)}
+    scalars -= read_in_blocks(ir, scalars - made - bounds, target)
     scalars |= gather_indices(ir, seen) | edges(ir)
     refuse_changed(ir, axes, seen)
     indices: dict[str, list[tuple[Index, ...]]] = {}
@@ -314,6 +315,7 @@ def _dim(
     """
     host, entries = arrays.hosts[to.tensor], arrays.entries(to.tensor, to.index)
     size, rows = host.shape[-place], arrays.target.tile(place, itemsize(host.dtype))
+    several = len(entries) - place in arrays.several.get(to.tensor, ())
     if (tile := tile_of(arrays, entry)) is not None and tile.size < size:
         return _tile_dim(tile, size)
     match entry:
@@ -344,7 +346,6 @@ def _dim(
             near = None if to.tensor in arrays.written else first_row(arrays.axes, expr, rows)
             if whole and near is not None:
                 whole, expr = False, near
-            several = len(entries) - place in arrays.several.get(to.tensor, ())
             whole = whole or size <= rows or several
             if several or (whole and isinstance(expr, Const)):  # whichever position is meant
                 expr = integers.const(0)
@@ -352,7 +353,7 @@ def _dim(
         case Columns(number, columns):
             whole = not inside and counted_inside(arrays.axes, number)
             return cut.Whole(size) if whole else cut.ByBlock(number, columns)
-        case Span() if len(entries) - place in arrays.several.get(to.tensor, ()):
+        case Span() if several:
             return cut.Packed(integers.const(0), size, True)
         case Span() if place == 2 and host.source in arrays.moved:
             return cut.Whole(-(-size // rows) * rows)
