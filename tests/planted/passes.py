@@ -1078,7 +1078,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what the nest stores lies in scalar memory", computed.ComputedPlaces,
-        "_stored", frozenset(),
+        "changes", lambda self, tensor: False,
         test_recalled.test_counters_say_where_rows_go,
     ),
     Mutation(

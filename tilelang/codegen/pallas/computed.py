@@ -7,7 +7,7 @@ by a one-hot.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -96,13 +96,14 @@ class ComputedPlaces:
 
     def __init__(self, kernel: ir.KernelIR, nest: ir.Loop) -> None:
         self._kernel, self._nest = kernel, nest
+        self._stored = kernel.stored((nest,))
 
     def place(self, site: Load | Store) -> ComputedPlace | None:
         """The first place that is computed; None where several dimensions have many places."""
         gathers = [d for d, entry in enumerate(site.index) if isinstance(entry, Gather)]
         singles = [d for d, entry in enumerate(site.index) if self._single(entry)]
         far = _beside(site.index, gathers) or any(
-            self._of_rows(inlined(e, self._values)) for e in picks(site)
+            self._of_rows(self.written_out(e)) for e in picks(site)
         )
         found, shape = [*(gathers if far else ()), *singles], self._kernel.tensor(site.tensor).shape
         if not found or len(gathers) > 1 or 0 in shape:
@@ -111,8 +112,16 @@ class ComputedPlaces:
 
     def far(self, place: ComputedPlace) -> Expr | None:
         """What says where it is, written out; None where memory does: columns are picked, too."""
-        full = inlined(place.expr, self._values)
+        full = self.written_out(place.expr)
         return full if self._of_rows(full) else None
+
+    def written_out(self, expr: Expr) -> Expr:
+        """The expression without names."""
+        return inlined(expr, self._values)
+
+    def changes(self, tensor: str) -> bool:
+        """Whether the nest stores to a tensor, or to what it is a view of."""
+        return self._kernel.root(tensor) in self._stored
 
     @cached_property
     def _values(self) -> Mapping[str, Expr]:
@@ -122,17 +131,12 @@ class ComputedPlaces:
     def _far(self) -> frozenset[str]:
         return frozenset(_not_held(self._kernel, self._nest))
 
-    @cached_property
-    def _stored(self) -> Set[str]:
-        return self._kernel.stored((self._nest,))
-
     def _single(self, entry: Index) -> bool:
         """Whether a place is made of vectors, or of what the nest stores, which lies with them."""
         if not isinstance(entry, At):
             return False
-        full = inlined(entry.expr, self._values)
-        changing = any(self._kernel.root(load.tensor) in self._stored for load in loads(full))
-        return changing or of_vectors(full)
+        full = self.written_out(entry.expr)
+        return of_vectors(full) or any(self.changes(load.tensor) for load in loads(full))
 
     def _of_rows(self, expr: Expr) -> bool:
         """Whether a number of each row is made of more than what lies in scalar memory."""

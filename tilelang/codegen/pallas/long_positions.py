@@ -1,7 +1,7 @@
 """refuse_long(kernel): no position is so long, once it is written out, that no compiler ends.
 
     mid = (lo + hi) // 2                 each step of a search that is written out has the one
-    lo = where(o[mid] <= r, mid, lo)     before it several times: of ten steps 100,000 times
+    lo = where(o[mid] <= r, mid, lo)     before it several times, and is twice as long
     hi = where(o[mid] <= r, hi, mid)
 
 Whether scalar memory has all that a position is made of is asked of it as one expression.

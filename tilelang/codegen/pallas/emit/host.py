@@ -41,9 +41,7 @@ def print_host(plan: Plan, names: list[Names]) -> list[str]:
     needed = {ir.root(name) for name in ir.returns} - written
     for tensor in ir.tensors:  # that no launch wrote, because nothing runs
         if tensor.role == "output" and tensor.name in needed:
-            block.put(tensor.name, _initial(tensor, tensor.shape, tensor.dtype))
-            written.add(tensor.name)
-            _print_views(plan, block, {tensor.name}, given | written)
+            _print_unwritten(plan, block, tensor, written)
     out = (*ir.returns, *(flat(_given_back(t)) for t in changed))
     block.raw(f"return {', '.join(out)}" if out else "return ()")
     return [*_head(plan, len(out)), *block.lines]
@@ -153,9 +151,7 @@ def _print_launch(
     for name in dict.fromkeys(_read(plan, launch.scalars, (host.source for host in hosts))):
         root = plan.ir.tensor(name)
         if root.role == "output" and name not in written:  # nothing runs that would write it
-            block.put(name, _initial(root, root.shape, root.dtype))
-            written.add(name)
-            _print_views(plan, block, {name}, _given(plan) | written)
+            _print_unwritten(plan, block, root, written)
     for host in hosts:
         if host.wide:
             block.put(host.name, ops.cast(Atom(host.source), host.dtype, len(host.shape)))
@@ -168,6 +164,13 @@ def _print_launch(
     for window in launch.outputs:
         _print_result(plan, block, launch, window)
         written.add(plan.array(window.array).source)
+
+
+def _print_unwritten(plan: Plan, block: Block, output: Tensor, written: set[str]) -> None:
+    """An output as it is made, and its views; it counts as written from then on."""
+    block.put(output.name, _initial(output, output.shape, output.dtype))
+    written.add(output.name)
+    _print_views(plan, block, {output.name}, _given(plan) | written)
 
 
 def _read(plan: Plan, *tensors: Iterable[str]) -> Iterator[str]:

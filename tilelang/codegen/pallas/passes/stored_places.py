@@ -23,7 +23,7 @@ from tilelang.codegen.pallas.measures import Measures, map_sites, measuring
 from tilelang.codegen.pallas.row_loads import no_room
 from tilelang.codegen.pallas.target import Target
 from tilelang.ir import At, Axis, Expr, Gather, KernelIR, Load, Loop, Store
-from tilelang.ir.traversal import definitions, inlined, loads
+from tilelang.ir.traversal import loads
 
 from .one_hot_loads import picked_load
 from .one_hot_stores import picked_store
@@ -49,7 +49,7 @@ def _nest(
         """The dimension of a place that no memory has and nothing picks, and what says it."""
         place = computed.place(site)
         if place is None and isinstance(site, Load):
-            return _numbers(kernel, nest, site, target)
+            return _numbers(kernel, computed, site, target)
         full = None if place is None else computed.far(place)
         if place is None or full is None:
             return None
@@ -71,7 +71,9 @@ def _nest(
     return map_sites(kernel, nest, change), ()
 
 
-def _numbers(kernel: KernelIR, nest: Loop, load: Load, target: Target) -> tuple[int, Expr] | None:
+def _numbers(
+    kernel: KernelIR, computed: ComputedPlaces, load: Load, target: Target
+) -> tuple[int, Expr] | None:
     """The last dimension of an array that scalar memory has no room for, and what says its place.
 
     XLA puts numbers of it together where an index array alone says which.
@@ -79,11 +81,9 @@ def _numbers(kernel: KernelIR, nest: Loop, load: Load, target: Target) -> tuple[
     *others, entry = load.index
     if not isinstance(entry, Gather) or any(isinstance(each, Gather) for each in others):
         return None
-    full = inlined(entry.expr, definitions(kernel.body))
-    stays = kernel.root(load.tensor) not in kernel.stored((nest,))
-    if isinstance(full, Load) or not stays or not no_room(kernel, load.tensor, target):
-        return None
-    return len(others), full
+    full = computed.written_out(entry.expr)
+    far = no_room(kernel, load.tensor, target) and not computed.changes(load.tensor)
+    return (len(others), full) if far and not isinstance(full, Load) else None
 
 
 def _with(index: tuple[ir.Index, ...], at: int, made: Expr) -> tuple[ir.Index, ...]:
